@@ -4,6 +4,9 @@
 - ``--gate``: one call of an agent's tool, asked and then told, in a repository of 50 000 files with
   200 intents, in turns with one of 500 files and the same intents. Goal: asking takes 5 ms (p50),
   however large the repository is.
+- ``--held``: a ``true`` that the kernel holds beside a bare one, in turns; and what is compared
+  around a call in a repository of 50 000 files, where it may write one folder, all, or is not held.
+  Goal: holding takes 30 ms more, comparing twice takes 2 s at most.
 - ``--writers``: 8 processes append 100 000 records to one trace. Goal: none is lost or torn.
 - ``--kills``: processes that append are killed at any moment. Goal: each record that was
   acknowledged is there, at most the last of each process was not told, and the chain verifies.
@@ -16,6 +19,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,7 +34,9 @@ from harness import percentile
 
 from relay.agents.hook_codec import AgentHookCall
 from relay.core.paths import Home
+from relay.features.confine import confinement, landlock
 from relay.features.governance.call_plan import GateCall, GovernedRun, gate_call
+from relay.features.governance.changed_files import differences, survey
 from relay.features.governance.gate import Gate
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import FOLDER
@@ -44,7 +50,7 @@ FILES, FEW, INTENTS, GLOBS = 50_000, 500, 200, 10
 #: Files of one folder.
 _IN_FOLDER = 100
 WRITERS, RECORDS = 8, 100_000
-GATE_GOAL_MS = 5.0
+GATE_GOAL_MS, HELD_GOAL_MS, COMPARED_GOAL_MS = 5.0, 30.0, 2000.0
 
 
 def repository(root: Path, files: int) -> None:
@@ -151,6 +157,40 @@ def gate_costs(count: int) -> dict[str, object]:
         "many_to_few": round(max(one / p50["few"][n] for n, one in p50["many"].items()), 2),
         "goal_ms": GATE_GOAL_MS,
     }
+
+
+# -- held calls
+
+
+def held_costs(count: int) -> dict[str, object]:
+    """Milliseconds of a held ``true`` and of a bare one, and of both looks around a call."""
+    with tempfile.TemporaryDirectory(prefix="relay-bench-") as folder:
+        root = Path(folder) / "files"
+        repository(root, FILES)
+        true, source = shutil.which("true") or "/bin/true", str(root / "src")
+        holds = bool(landlock.version())
+        words = confinement.command([source, "/dev/null"], true, ["true"])
+        commands = {"bare": [true], **({"held": words} if holds else {})}
+        taken: dict[str, list[float]] = {}
+        for _ in range(count):
+            for name, argv in commands.items():
+                begin = time.perf_counter()
+                subprocess.run(argv, check=True)
+                taken.setdefault(name, []).append((time.perf_counter() - begin) * 1000)
+        places = {"one_folder": [f"{source}/part1"], "all_of_it": [source], "not_held": None}
+        for number in range(3):
+            for name, allowed in places.items():
+                begin = time.perf_counter()
+                before = survey(str(root), allowed, rest=not number)  # the first one says: too many
+                after = before.again() if before is not None else None
+                if before is None or after is None or differences(before, after):
+                    raise SystemExit("nothing was written, and it is not the same")
+                taken.setdefault(name, []).append((time.perf_counter() - begin) * 1000)
+    p50 = {name: round(statistics.median(times), 1) for name, times in taken.items()}
+    extra = round(p50["held"] - p50["bare"], 1) if holds else None
+    compared = max(p50[name] for name in places)
+    good = (extra or 0) <= HELD_GOAL_MS and compared <= COMPARED_GOAL_MS
+    return {"p50_ms": p50, "held_extra_ms": extra, "compared_ms": compared, "good": good}
 
 
 # -- the trace
@@ -268,17 +308,20 @@ def main() -> int:
         write(home, root, name, int(count))
         return 0
     parser = argparse.ArgumentParser(description=__doc__)
-    for option in ("gate", "writers", "kills", "json"):
+    for option in ("gate", "held", "writers", "kills", "json"):
         parser.add_argument(f"--{option}", action="store_true")
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--rounds", type=int, default=50)
     options = parser.parse_args()
-    all_of_them = not (options.gate or options.writers or options.kills)
+    all_of_them = not (options.gate or options.held or options.writers or options.kills)
     found: dict[str, Any] = {}
     good = True
     if options.gate or all_of_them:
         found["gate"] = gate_costs(1000)
         good = good and found["gate"]["asked_p50_ms"] <= GATE_GOAL_MS
+    if options.held or all_of_them:
+        found["held"] = held_costs(50)
+        good = good and bool(found["held"]["good"])
     if options.writers or all_of_them:
         found["writers"] = writers(options.records)
         good = good and found["writers"]["none_lost"]

@@ -24,7 +24,7 @@ PARTS_MAX = 6
 RATCHETS = {
     "arrows": 0,
     "crossings": 19,
-    "constructors": 2,
+    "constructors": 1,
     "callbacks": 149,
     "cycles": 0,
     "limits": 537,

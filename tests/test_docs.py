@@ -48,7 +48,7 @@ def test_every_verb_is_documented() -> None:
 
 def test_the_tables_of_the_ledger_are_those_of_its_schema(tmp_path: Path) -> None:
     told = {}
-    page = (ROOT / "docs" / "broker.md").read_text().partition("### The tables")[2]
+    page = (ROOT / "docs" / "ledger.md").read_text().partition("## The tables")[2]
     for name, columns in _TABLE.findall(page):
         told[name] = columns.split(", ")
     there = {}

@@ -54,7 +54,7 @@ NOT_PURE = {"relay.screen.emulator", "relay.screen.emulator_library"}
 #: The modules of a feature by which the parts of relay meet it: each may have one of each name.
 DOORS = {
     *("broker", "cli", "ops", "session", "settings", "start"),
-    *("tables", "verbs", "view", "worker"),
+    *("status_lines", "tables", "verbs", "view", "worker"),
 }
 KINDS = re.compile(r"(Process \d: |Library: |Library, pure(?: but for [\w ]+)?: |Program: )")
 

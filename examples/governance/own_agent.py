@@ -1,7 +1,8 @@
 """An agent of one's own: its tools stand under governance, and its model acts on refusals.
 
-Run it in a folder where `relay init --governed` was run. The model here is a list of calls; a real
-one gets the same answers, and finds the way itself.
+Run it in a folder where `relay init --governed` was run, and where the example in its file of
+intents was made an intent (INT-001, for src/**). The model here is a list of calls; a real one gets
+the same answers, and finds the way itself.
 """
 
 from pathlib import Path

@@ -72,9 +72,7 @@ class ArgvReader:
         subcommands: str = "",
         once: str = "",
         stays: str = "",
-        valued: str = "",
-        optional: str = "",
-        lists: str = "",
+        options: str = "",
         text_after: bool = False,
     ) -> None:
         #: ``clap``: what follows the letter of a short option is its value. ``yargs``: ``-yi`` is
@@ -88,11 +86,12 @@ class ArgvReader:
         #: Where this is not empty, a question on the command line is answered once, unless one of
         #: these options has the agent stay.
         self._stays = tuple(stays.split())
-        #: Options that take the next word; those that take it only where it is no option; those
-        #: that take all words up to the next option.
-        self._valued = frozenset(valued.split())
-        self._optional = frozenset(optional.split())
-        self._lists = frozenset(lists.split())
+        #: Options with a value: ``--model`` takes the next word, ``--resume?`` takes it only where
+        #: it is no option, ``--tools*`` takes all words up to the next option.
+        words = options.split()
+        self._valued = frozenset(word for word in words if word[-1] not in "?*")
+        self._optional = frozenset(word[:-1] for word in words if word[-1] == "?")
+        self._lists = frozenset(word[:-1] for word in words if word[-1] == "*")
         #: What follows ``--`` are words as any; else it is a prompt, and no subcommand.
         self._text_after = text_after
 

@@ -1,6 +1,6 @@
 """Starting an agent in a terminal that nobody sits at, and ending one: ``spawn`` and ``release``.
 
-Its terminal belongs to a *host*, a process of its own (relay.app.detached_terminal) that outlives
+Its terminal belongs to a *host*, a process of its own (relay.app.host) that outlives
 the shell it was started from. What was spawned is kept in RELAY_HOME, for ``relay resume``.
 """
 
@@ -111,7 +111,7 @@ def _start_host(home: Home, wanted: Spawn) -> tuple[int, int]:
         log = os.path.join(home.logs, "spawned.log")
         with open(log, "ab", opener=files.open_private) as errors:
             process = subprocess.Popen(
-                python("relay.app.detached_terminal"),
+                python("relay.app.host"),
                 stdin=subprocess.PIPE,
                 stdout=writing,
                 stderr=errors,

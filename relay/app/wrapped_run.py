@@ -417,7 +417,7 @@ def _session(
 ) -> SessionStarter:
     from relay.config.trust import project_root
     from relay.core.environment import for_own_process
-    from relay.core.projects import repository_of
+    from relay.core.paths import repository_of
     from relay.pump.spawn import SessionStarter
 
     command, config = choices.command, choices.terms.config

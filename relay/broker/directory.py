@@ -11,7 +11,7 @@ from relay.broker.batch import AnyRequest, Client
 from relay.broker.delivery_states import absent
 from relay.broker.identity import Ancestry, Membership, Standing, WrappedRuns
 from relay.broker.routing import Route, Routing, suggestions
-from relay.core.agent_names import owner_name
+from relay.core.agent_names import owner_name, owner_words
 from relay.core.build import build, is_older
 from relay.core.errors import NotFound, RelayError, only_the_person
 from relay.core.message import AgentState, State
@@ -26,6 +26,8 @@ SomeRow = TypeVar("SomeRow", MessageRow, HistoryRow, DeliveryRow)
 #: The reason for the state of an agent that waits for a person's yes or no.
 _ASKS = "waits for your yes or no: relay items"
 #: … of an agent whose session does not run: it is not heard, and nothing reaches it.
+#: Begins a note of an agent's session: files that are its own until its turn is over.
+_HOLDS = "holds "
 _DEAF = "deaf: its session has ended, and starts again within a minute"
 
 
@@ -119,6 +121,9 @@ class Member:
         """Set the names, roles and #channels whose presence it follows."""
         self.presence = presence
 
+    def _holds(self) -> str:
+        return next((note for note in self.notes if note.startswith(_HOLDS)), "")
+
     def describe(self, source: str | None, notes: list[str] | None) -> None:
         """Take what the session reports of its agent; None leaves a value as it is."""
         if source is not None:
@@ -149,7 +154,7 @@ class Member:
         return {
             "name": self.name,
             "state": state,
-            "reason": reason,
+            "reason": reason or (self.live and self._holds()) or None,
             "kind": record.kind,
             "pid": record.pid if self.live else None,
             "cwd": record.cwd,
@@ -184,6 +189,7 @@ class Directory:
         self.runs = runs or WrappedRuns()
         #: The person whose broker this is.
         self.owner = owner_name()
+        self._owner_words = owner_words()
         self.members: dict[str, Member] = {}
         self._runs: dict[str, Member] = {}
         self._bound: dict[Client, Member] = {}
@@ -193,6 +199,15 @@ class Directory:
     def get(self, name: str) -> Member | None:
         """The member with this name, whatever its case."""
         return self.members.get(name.lower())
+
+    def meant(self, name: str) -> str:
+        """``name``, or the owner's where the word means them. No agent's name can be such a word;
+        another person's can."""
+        key = name.lower()
+        if key not in self._owner_words:
+            return name
+        member = self.members.get(key)
+        return name if member is not None and member.person else self.owner
 
     def put(self, record: AgentRecord) -> Member:
         """Add or update a member."""
@@ -363,12 +378,13 @@ class Directory:
         if name is None:
             own = self.speaker(request)
             name = own.name if own is not None else self.owner
-        member = self.get(str(name))
+        member = self.get(self.meant(str(name)))
         if member is None:
             guesses = suggestions([str(name)], self.members)
+            hint = f"did you mean {' or '.join(guesses)}?" if guesses else "relay agents lists them"
             raise NotFound(
                 f"nobody is called {name}",
-                hint=f"did you mean {' or '.join(guesses)}?" if guesses else "relay agents",
+                hint=f"{hint}; you are {self.owner}",
                 details={"did_you_mean": guesses},
             )
         return member

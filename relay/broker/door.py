@@ -7,13 +7,14 @@ relay.broker.parts). All of it is called in the broker's loop, and must not wait
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Protocol
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Served
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, ClientRequest, Served
 from relay.broker.directory import Member
-from relay.broker.items import ItemKind
 from relay.core.errors import RelayError
 from relay.core.log import Log
 from relay.ledger.schema import AgentRecord
@@ -21,12 +22,15 @@ from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
 from relay.protocol.decoding import resolve
+from relay.protocol.item_ops import Item, ItemChoice
 from relay.protocol.message_ops import MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnResult
 
 #: Rows of the stream that only the kernel, or who reads it, puts there.
 NOT_OF_FEATURES = WATCHED | {"gap", "connection"}
 _ROW_KIND = re.compile("[a-z][a-z0-9_]{0,63}")
+#: The choices of what is allowed or refused.
+YES_NO: list[ItemChoice] = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
 
 
 class BrokerFeature:
@@ -183,6 +187,35 @@ class _Contained:
             return False
         self._log.fault()
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAnswer:
+    """What the person has chosen."""
+
+    index: int
+    key: str
+    label: str
+    note: str
+    by: str  # who said so, and at which terminal
+
+    @property
+    def yes(self) -> bool:
+        """Whether something is allowed: of items with the choices ``YES_NO``."""
+        return self.key == "yes"
+
+
+class ItemKind(Protocol):
+    """One kind of what waits for the person: see relay.protocol.item_ops."""
+
+    def waiting(self) -> Iterable[Item]:
+        """The items that wait now."""
+
+    def answered(
+        self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
+    ) -> bool:
+        """Do what follows from this answer to these of its items; False where the request is
+        answered later. Raises RelayError."""
 
 
 class Features(BrokerFeature):

@@ -11,15 +11,16 @@ Parked messages are items for the person (relay.broker.open_items).
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Served, serve
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, ClientRequest, Served, serve
 from relay.broker.delivery_states import advance
 from relay.broker.directory import Member
-from relay.broker.items import YES_NO, ItemAnswer
+from relay.broker.door import ItemAnswer
 from relay.broker.kernel import Kernel
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.routing import Route
@@ -27,9 +28,10 @@ from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.errors import RelayError, UsageError
 from relay.core.message import HeldFor, State
 from relay.ledger import queries
-from relay.ledger.schema import Row
+from relay.ledger.queries import ParkedPair
 from relay.protocol.agent_ops import PERSON
-from relay.protocol.item_ops import Item
+from relay.protocol.item_ops import Item, ItemChoice
+from relay.protocol.message_ops import CANCEL, Cancel, Cancelled
 from relay.protocol.op import Done
 
 #: The longest chain of messages that follow from one another without a person.
@@ -41,8 +43,14 @@ RATE_WINDOW_MS = 60_000
 PAIRS_MAX = 4096
 #: Messages of the last minute that are counted again at a start.
 RESTORED_MAX = 100_000
-#: Parked messages that one call lists or decides on; the rest follows with the next call.
-PARKED_MAX = 1000
+#: Pairs that one call lists, and messages that one commit decides on: the rest follows.
+PARKED_MAX = 500
+#: How often watchers are told how many messages are held. Seconds.
+_COUNTED_EVERY = 1.0
+_CHOICES: list[ItemChoice] = [
+    {"key": "yes", "label": "let go"},
+    {"key": "no", "label": "refuse all"},
+]
 #: The thread of the notices to the person.
 THREAD = "held"
 _DAY_MS = 86_400_000
@@ -149,12 +157,15 @@ class HeldMessages:
         self._guard = guard
         self._watchers = kernel.watchers
         self._features = kernel.features
+        self._committer = kernel.committer
+        self._items: dict[str, Item] = {}  # that watchers know, by their ids
+        self._counting: asyncio.TimerHandle | None = None
         #: Pairs of which the person was told and on which they have not decided yet.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
 
     def ops(self) -> list[Served]:
-        """The op."""
-        return [serve(PERSON, self.person)]
+        """The ops."""
+        return [serve(PERSON, self.person), serve(CANCEL, self.cancel)]
 
     def restore(self, now_ms: int) -> None:
         """After a start: count the messages of the last minute again. Pairs that were parked for
@@ -164,10 +175,12 @@ class HeldMessages:
             known = self._directory.get(to)
             if known is not None and not known.person:
                 self._guard.count(sender, to, at_ms)
-        for row in queries.parked(self._ledger, PARKED_MAX):
-            self._told.add(pair_of(row["from"], row["to"]))
-            if row["held_for"] == HeldFor.RATE.name.lower():
-                self._guard.close(row["from"], row["to"], row["reason"] or "")
+        for pair in queries.parked_pairs(self._ledger, PARKED_MAX):
+            for to in pair.to:
+                self._told.add(pair_of(pair.sender, to))
+                if pair.rate:
+                    self._guard.close(pair.sender, to, pair.last["reason"] or "")
+        self._items = {item["id"]: item for item in self.waiting()}
 
     def person(self, request: AnyRequest, batch: Batch) -> Done:
         """The session says that the person has spoken to its agent."""
@@ -176,6 +189,13 @@ class HeldMessages:
             raise UsageError("only a registered session can report its person")
         caused_by(self._ledger, member, "", 0)
         return {}
+
+    def cancel(self, request: ClientRequest[Cancel], batch: Batch) -> Cancelled:
+        """A message is withdrawn, which may be a held one."""
+        cancelled = self._deliveries.cancel(request, batch)
+        if cancelled["withdrawn"] and self._items:
+            batch.after.append(self._count)
+        return cancelled
 
     # -- parking
 
@@ -210,7 +230,7 @@ class HeldMessages:
         )
         if any(one.parked for one in routes):
             message.routing = replace(message.routing, routes=routes)
-            batch.after.append(partial(self._item, message))
+            batch.after.append(self._count)
 
     def admit_followed(self, message: Accepted, hops: int, batch: Batch) -> None:
         """Count a question to a persona, or its answer, after a chain of ``hops``; park it if the
@@ -220,7 +240,8 @@ class HeldMessages:
         routes = message.routing.routes
         admitted = tuple(self._admitted(message, one, message.sender, batch) for one in routes)
         message.routing = replace(message.routing, routes=admitted)
-        batch.after.append(partial(self._item, message))
+        if message.parked:
+            batch.after.append(self._count)
 
     def hold_over_cap(self, message: Accepted, batch: Batch) -> None:
         """Park a message to each agent for which a feature has a reason, such as a cap."""
@@ -233,7 +254,6 @@ class HeldMessages:
                 held[one.to] = why
         if not held or message.routing is None:
             return
-        is_told = message.parked  # it is in the person's list already
         for name, why in held.items():
             text = f"{why}. What is written to {name} is held until you decide. {_DECIDE}"
             self._tell((f"cap {batch.now_ms // _DAY_MS}", name.lower()), text, batch)
@@ -242,8 +262,7 @@ class HeldMessages:
             for one in message.routing.routes
         )
         message.routing = replace(message.routing, routes=tuple(kept))
-        if not is_told:
-            batch.after.append(partial(self._item, message))
+        batch.after.append(self._count)
 
     def why_held(self, sender: str, to: str, hops: int, batch: Batch) -> str | None:
         """Why a persona that is no agent here must wait for the person's decision. None when it
@@ -283,11 +302,26 @@ class HeldMessages:
         self._tell(pair_of(message.sender, one.to), text, batch)
         return Route(one.to, State.HELD, reason, cause)
 
-    def _item(self, message: Accepted) -> None:
-        """Report to watchers which deliveries of this message wait for the person."""
-        routes = () if message.routing is None else message.routing.routes
-        for item in _items({**message.row(n)} for n, one in enumerate(routes) if one.parked):
-            self._watchers.item(item, open_=True)
+    def _count(self) -> None:
+        """Tell watchers how many messages are held: now, and again once a second at most."""
+        if self._counting is None:
+            later = partial(self._committer.submit_job, self._counted)
+            self._counting = asyncio.get_running_loop().call_later(_COUNTED_EVERY, later)
+            self._committer.submit_job(self._tell_items)
+
+    def _counted(self, batch: Batch) -> None:
+        self._counting = None
+        self._tell_items(batch)
+
+    def _tell_items(self, batch: Batch) -> None:
+        """Tell watchers which items are new, have another count, or are over."""
+        before, self._items = self._items, {item["id"]: item for item in self.waiting()}
+        for id_, item in before.items():
+            if id_ not in self._items:
+                self._watchers.item(item, open_=False)
+        for id_, item in self._items.items():
+            if item != before.get(id_):
+                self._watchers.item(item, open_=True, again=id_ in before)
 
     def _tell(self, pair: Pair, text: str, batch: Batch) -> None:
         """Tell the person, once until they have decided about this pair."""
@@ -299,63 +333,79 @@ class HeldMessages:
     # -- for the person
 
     def waiting(self) -> list[Item]:
-        """The held messages as items."""
-        return _items(queries.parked(self._ledger, PARKED_MAX))
+        """The held messages as items: one for a sender and those to whom it wrote."""
+        return [_item_of(pair) for pair in queries.parked_pairs(self._ledger, PARKED_MAX)]
 
     def answered(
         self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
-        """Let these messages go on, or fail."""
-        ids = {item["id"] for item in items}
-        rows = [row for row in queries.parked(self._ledger, PARKED_MAX) if row["id"] in ids]
-        state = State.QUEUED if answer.yes else State.FAILED
-        reason = None if answer.yes else _DROPPED
-        for row in rows:
-            found = self._ledger.delivery(row["id"], row["to"])
-            if found is None:
-                continue
-            event, sender, delivery = found
-            new = advance(delivery, state, batch.now_ms, reason=reason)
-            self._ledger.begin()
-            word = "allowed" if answer.yes else "refused"
-            self._ledger.unpark(event, row["to"], new, f"{word} by {answer.by}")
-            self._features.decided(event, batch)
-            self._deliveries.changed(batch, row["id"], sender, row["to"], new)
-        batch.after.append(partial(self._decided, rows, answer))
+        """Let go on, or fail, what is held between these now."""
+        for item in items:
+            batch.after.append(partial(self._decided, item, answer))
+            self._decide(item, answer, batch)
         return True
 
-    def _decided(self, rows: list[Row], answer: ItemAnswer) -> None:
-        for item in _items(rows):
-            self._watchers.item(item, open_=False, answer=answer.label, by=answer.by)
-        for row in rows:
-            sender = self._directory.get(row["from"])
-            around = [row["from"]]
-            if sender is not None and sender.client is not None:
-                found = self._directory.around(sender, sender.client)
-                around += [one.name for one in found]
+    def _decide(self, item: Item, answer: ItemAnswer, batch: Batch) -> None:
+        """Decide on so many messages of an item; others follow with the next commit."""
+        to, last = item["details"]["to"], item["details"]["last"]
+        ids = queries.parked_messages(self._ledger, item["agent"], to, last, PARKED_MAX)
+        state = State.QUEUED if answer.yes else State.FAILED
+        reason = None if answer.yes else _DROPPED
+        word = "allowed" if answer.yes else "refused"
+        for id_ in ids:
+            for name in to:
+                found = self._ledger.delivery(id_, name)
+                if found is None:
+                    continue
+                event, sender, delivery = found
+                new = advance(delivery, state, batch.now_ms, reason=reason)
+                self._ledger.begin()
+                self._ledger.unpark(event, name, new, f"{word} by {answer.by}")
+                self._features.decided(event, batch)
+                self._deliveries.changed(batch, id_, sender, name, new)
+        if len(ids) == PARKED_MAX:
+            more = partial(self._decide, item, answer)
+            batch.after.append(partial(self._committer.submit_job, more))
+        batch.after.append(partial(self._let_go, item))
+
+    def _decided(self, item: Item, answer: ItemAnswer) -> None:
+        self._items.pop(item["id"], None)
+        self._watchers.item(item, open_=False, answer=answer.label, by=answer.by)
+
+    def _let_go(self, item: Item) -> None:
+        sender = self._directory.get(item["agent"])
+        around = [item["agent"]]
+        if sender is not None and sender.client is not None:
+            around += [one.name for one in self._directory.around(sender, sender.client)]
+        for to in item["details"]["to"]:
             for name in around:
-                self.reopen(name, row["to"])
-            self._windows.released(row["to"])
+                self.reopen(name, to)
+            self._windows.released(to)
 
 
-def _items(rows: Iterable[Row]) -> list[Item]:
-    """The items of held deliveries: one for each message."""
-    by_message: dict[str, list[Row]] = {}
-    for row in rows:
-        by_message.setdefault(row["id"], []).append(row)
-    return [_item_of(some[0], [row["to"] for row in some]) for some in by_message.values()]
-
-
-def _item_of(row: Row, to: list[str]) -> Item:
+def _item_of(pair: ParkedPair) -> Item:
+    to, reason = ", ".join(pair.to), pair.last["reason"] or ""
+    about = [reason]
+    if pair.count > 1:
+        about = [
+            f"{pair.sender} → {to}: {pair.count:,} messages are held: {reason}",
+            f"The newest is shown; relay inbox {pair.to[0]} lists them. An answer is for all.",
+        ]
     return {
-        "id": row["id"],
-        "agent": row["from"],
+        "id": pair.first["id"],
+        "agent": pair.sender,
         "kind": "held",
-        "what": f"to {', '.join(to)}: {row['body']}",
-        "about": [row["reason"]],
-        "details": {"to": to, "reason": row["reason"], "thread": row["thread"]},
-        "choices": YES_NO,
+        "what": f"to {to}: {pair.last['body']}",
+        "about": about,
+        "details": {
+            "to": list(pair.to),
+            "reason": reason,
+            "thread": pair.last["thread"],
+            "count": pair.count,
+            "last": pair.last["id"],
+        },
+        "choices": _CHOICES,
         "chosen": None,
-        "since_ms": row["created_ms"],
+        "since_ms": pair.first["created_ms"],
         "until_ms": None,
     }

@@ -1,6 +1,6 @@
 """What waits for the person: one list of items, and one way to answer each of them.
 
-Each kind of item is kept by the part that knows it: see relay.broker.items. An answer is stored
+Each kind of item is kept by the part that knows it: see relay.broker.door. An answer is stored
 before anything follows from it.
 """
 
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from relay.broker.batch import Accepted, AnyRequest, Batch, ClientRequest, Served, serve
-from relay.broker.items import YES_NO, ItemAnswer, ItemKind
+from relay.broker.door import YES_NO, ItemAnswer, ItemKind
 from relay.broker.kernel import Kernel
 from relay.broker.ops_hooks import SessionRequests
 from relay.broker.ops_query import fitting
@@ -26,6 +26,7 @@ from relay.protocol.item_ops import (
     ItemAnswerRequest,
     ItemAnswers,
     ItemsAnswer,
+    is_yes_or_no,
 )
 
 #: The kind of the event that stores what the person has answered.
@@ -71,23 +72,28 @@ class ItemOps:
         waiting = self._waiting()
         items = [_meant(part, waiting) for part in (given if isinstance(given, list) else [given])]
         items = list({item["id"]: item for item in items}.values())
-        if not items or len(items) > 1 and any(one["choices"] is not YES_NO for one in items):
+        if not items or len(items) > 1 and not all(map(is_yes_or_no, items)):
             raise UsageError(
                 "several items can be answered only where each asks for yes or no",
                 hint="answer a question of an agent by itself: relay items",
             )
         index = choice_of(items[0], fields["choice"])
+        if len(items) > 1 and index >= len(YES_NO):
+            raise UsageError(f"several items are answered by yes or no, not {fields['choice']!r}")
         choice = items[0]["choices"][index]
-        answer = ItemAnswer(index, choice["key"], choice["label"], note, who)
+        answers: dict[str, ItemAnswer] = {}  # by the kind of items: each has its own words
         by_kind: dict[str, list[Item]] = {}
         for item in items:
             by_kind.setdefault(item["kind"], []).append(item)
+            label = item["choices"][index]["label"]
+            answer = ItemAnswer(index, choice["key"], label, note, who)
+            answers[item["kind"]] = answer
             event = answer_event(item, answer, self._directory.owner, batch.now_ms)
             self._windows.collect(event, batch)
         for kind, some in by_kind.items():
-            if not self._kinds[kind].answered(some, answer, request, batch):
+            if not self._kinds[kind].answered(some, answers[kind], request, batch):
                 return None
-        told = [_told(item, answer) for item in items]
+        told = [_told(item, answers[item["kind"]]) for item in items]
         if isinstance(given, list):
             return {"answers": told}
         return {"item": items[0], "choice": choice, "by": who}

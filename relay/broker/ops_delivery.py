@@ -8,6 +8,7 @@ from functools import partial
 
 from relay.agents.interpreters import shows_anything
 from relay.broker.batch import Batch, Client, ClientRequest, Served, serve
+from relay.broker.broker_tasks import LaterAnswers
 from relay.broker.delivery_states import (
     REPORTED,
     WAITING_FOR_MS,
@@ -17,7 +18,6 @@ from relay.broker.delivery_states import (
 )
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
-from relay.broker.later_answers import LaterAnswers
 from relay.broker.ops_query import one_id
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import AgentState, State
@@ -27,7 +27,6 @@ from relay.ledger.schema import Delivery
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ROWS_MAX
 from relay.protocol.message_ops import (
-    CANCEL,
     READ,
     STATE,
     WAIT,
@@ -70,7 +69,7 @@ class DeliveryOps:
         self._windows = kernel.windows
         self._committer = kernel.committer
         self._features = kernel.features
-        self._later = LaterAnswers(kernel.committer, kernel.log)
+        self._later = LaterAnswers(kernel)
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id
 
     def ops(self) -> list[Served]:
@@ -79,7 +78,6 @@ class DeliveryOps:
             serve(STATE, self.state),
             serve(READ, self.read),
             serve(WAIT, self.wait),
-            serve(CANCEL, self.cancel),
         ]
 
     def changed(

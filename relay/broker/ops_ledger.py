@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import AnyRequest, Batch, ClientRequest, Served, serve
+from relay.broker.broker_tasks import LaterAnswers
 from relay.broker.kernel import Kernel
-from relay.broker.later_answers import LaterAnswers
 from relay.core.errors import RelayError, UsageError
 from relay.ledger import agent_ledger
 from relay.ledger.queries import Filter
@@ -46,7 +46,7 @@ class LedgerOps:
         self._log = kernel.log
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
-        self._later = LaterAnswers(kernel.committer, kernel.log, WAITING_MAX)
+        self._later = LaterAnswers(kernel, WAITING_MAX)
         self._catching_up = False
         self._written = self._indexed = -1  # rows, as the ledger's connection counts them
         self._timer: asyncio.TimerHandle | None = None

@@ -28,7 +28,7 @@ from relay.protocol.broker import ABOUT, Json, not_unicode
 from relay.protocol.message_ops import EVENT, SEND, EventStored, MessageSent, Send, StoreEvent
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_FOLLOWUP = QueueMode.FOLLOWUP.value
+_FOLLOWUP, _STEER = QueueMode.FOLLOWUP.value, QueueMode.STEER.value
 #: Events by which a session claims something that is done once: only sessions may send them.
 OF_SESSIONS = frozenset(
     {
@@ -74,7 +74,7 @@ class MessageOps:
             raise UsageError(
                 f"there is no mode {mode!r} in this version", hint=f"modes: {', '.join(MODES)}"
             )
-        to, id_, thread = fields.get("to"), fields.get("id"), _thread(fields)
+        to, id_, thread = self._to(fields), fields.get("id"), _thread(fields)
         # The common case is one recipient who is known: then nobody else is looked for.
         known = self._directory.get(to) if isinstance(to, str) else None
         is_here = known is not None and (known.live or known.person)
@@ -174,7 +174,7 @@ class MessageOps:
             body=body,
             request=request,
             given=id_ is not None,
-            mode=_FOLLOWUP,
+            mode=_STEER if request.fields.get("mode") == _STEER else _FOLLOWUP,
             thread=_thread(request.fields),
             routing=Routing((Route(member.name),)),
             meta=_as_meta({"attributes": BY_HOOK}) if request.fields.get("by_hook") else None,
@@ -265,6 +265,13 @@ class MessageOps:
         batch.after.append(partial(self._directory.put_new, record))
         batch.cut = True  # the next message may be to this person
         return name
+
+    def _to(self, fields: Send) -> str | list[str] | None:
+        """Whom a message is for, with the person's name for the words that mean them."""
+        to = fields.get("to")
+        if isinstance(to, str):
+            return self._directory.meant(to)
+        return to and [self._directory.meant(one) for one in to]
 
     def _audience(self, to: str | list[str] | None, sender: str) -> dict[str, str]:
         """The attributes that say whom else a message to several went to, and that the sender is

@@ -63,13 +63,13 @@ class StatusOps:
             "uptime_s": round(time.monotonic() - self._started, 3),
             "connections": len(self._connections),
             "counts": queries.counts(self._ledger),
-            "agents": [self._agent(row) for row in self._agents.agent_list()],
+            "agents": [self._agent(row, batch.now_ms) for row in self._agents.agent_list()],
             "parked": queries.parked_count(self._ledger),
         }
         return cast(BrokerStatus, {**self._features.status(batch.now_ms), **status})
 
-    def _agent(self, row: AgentRow) -> AgentRow:
-        note = self._storage.note(row["run"] or "")
+    def _agent(self, row: AgentRow, now_ms: int) -> AgentRow:
+        note = self._storage.note(row["run"] or "", now_ms)
         return {**row, "notes": [*row["notes"], note]} if note else row
 
     def _stop(self, request: AnyRequest, batch: Batch) -> Stop:

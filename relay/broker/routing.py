@@ -180,10 +180,11 @@ def _everyone(sender: str, peers: Mapping[str, Peer], strict: bool) -> list[Rout
 
 
 def present(peers: Mapping[str, Peer], sender: str = "") -> list[str]:
-    """The agents that run now, without the sender; at most 20."""
+    """The agents that run now, at most 20, and the persons; without the sender."""
     own = sender.lower()
-    names = [p.name for key, p in peers.items() if p.live and not p.person and key != own]
-    return sorted(names, key=str.lower)[:_SHOWN]
+    others = [peer for key, peer in peers.items() if key != own]
+    names = sorted((p.name for p in others if p.live and not p.person), key=str.lower)
+    return names[:_SHOWN] + sorted(p.name for p in others if p.person)[:_SHOWN]
 
 
 def suggestions(unknown: Iterable[str], peers: Mapping[str, Peer]) -> list[str]:

@@ -20,7 +20,7 @@ from relay.broker.door import BrokerFeature, Features
 from relay.broker.identity import WrappedRuns
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages, LoopGuard
-from relay.broker.obligations import Obligations
+from relay.broker.obligations import Obligations, TurnOps
 from relay.broker.open_items import ItemOps, ScreenQuestions
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_delivery import DeliveryOps
@@ -30,7 +30,6 @@ from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_query import QueryOps
 from relay.broker.ops_spawn import SpawnOps
 from relay.broker.ops_status import StatusOps
-from relay.broker.ops_turns import TurnOps
 from relay.broker.parts import BrokerParts, open_features
 from relay.broker.stored_bytes import StorageGuard, StoredBytes
 from relay.broker.trusted_configs import USER, TrustedConfigs

@@ -92,7 +92,7 @@ class Starter:
 
 def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
     """Why the broker does not answer, and what to do about it; ``why`` where that is unknown."""
-    from relay.core.lock_holders import holders  # on use: it is rarely needed
+    from relay.core.files import holders  # on use: it is rarely needed
 
     for one in holders(home.broker_lock):
         if one.is_broker and one.is_stopped:

@@ -8,6 +8,7 @@ run around the client: agents that start agents share it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
@@ -15,6 +16,7 @@ from relay.broker.batch import AnyRequest, Batch, Handler, Served
 from relay.broker.directory import Directory
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
+from relay.core.visible import age
 from relay.protocol.broker import Json
 
 MIB = 1024 * 1024
@@ -27,6 +29,10 @@ ROW = 256
 RUNS_MAX = 1000
 #: Reports of a session on its deliveries: they are bounded by these, and end them.
 _ALWAYS = frozenset(("hello", "agent_state", "state", "turn", "person", "read", "answer", "wait"))
+#: How long ``relay status`` says that something was refused. Milliseconds.
+NOTED_MS = 3_600_000
+#: What a person calls what a request would have stored; "requests" for all others.
+_CALLED = {"send": "messages", "event": "events", "hooks_ran": "reports of hooks"}
 #: relay's own notices have as much room again, so that an agent learns why it is refused.
 _NOTICES = 2
 
@@ -37,33 +43,48 @@ class StoredBytes:
     def __init__(self, per_minute: int = STORED_MAX) -> None:
         self.per_minute = per_minute
         self._used: BoundedDict[str, tuple[float, int]] = BoundedDict(RUNS_MAX)
-        #: By run: the number of refused requests, and their bytes.
-        self.refused: BoundedDict[str, tuple[int, int]] = BoundedDict(RUNS_MAX)
+        self._lost: BoundedDict[str, _Lost] = BoundedDict(RUNS_MAX)
 
-    def take(self, run: str, size: int, now_ms: int, *, share: int = 1) -> bool:
-        """Use so many bytes of the room of ``run``; False if they do not fit. ``share``: a factor
-        for that room."""
+    def take(self, run: str, op: str, size: int, now_ms: int, *, share: int = 1) -> bool:
+        """Use so many bytes of the room of ``run`` for a request; False if they do not fit.
+        ``share``: a factor for that room."""
         used, at_ms = self._used.get(run, (0.0, now_ms))
         used = max(0.0, used - max(0, now_ms - at_ms) * self.per_minute / 60_000)
         fits = used + size <= share * self.per_minute * MINUTES
         self._used[run] = (used + size if fits else used, now_ms)
         if not fits:
-            requests, refused = self.refused.get(run, (0, 0))
-            self.refused[run] = (requests + 1, refused + size)
+            lost = self._lost.get(run)
+            if lost is None or now_ms - lost.at_ms > NOTED_MS:
+                lost = self._lost[run] = _Lost()
+            lost.counts[_CALLED.get(op, "requests")] += 1
+            lost.size += size
+            lost.at_ms = now_ms
         return fits
 
-    def note(self, run: str) -> str:
-        """What ``relay status`` says of a run; "" where nothing of it was refused."""
-        if run not in self.refused:
+    def note(self, run: str, now_ms: int) -> str:
+        """What of a run was refused within the last hour; "" for nothing."""
+        lost = self._lost.get(run)
+        if lost is None or now_ms - lost.at_ms > NOTED_MS:
             return ""
-        requests, size = self.refused[run]
-        return f"{requests} requests of {_mib(size)} were refused: {self.why}"
+        what = ", ".join(f"{number:,} {name}" for name, number in lost.counts.items())
+        when = age(now_ms - lost.at_ms)
+        return (
+            f"lost, as too much came: {what} ({_mib(lost.size)}), the last {when} ago; {self.why}"
+        )
 
     @property
     def why(self) -> str:
         """The limit, in words."""
         burst = _mib(self.per_minute * MINUTES)
         return f"one agent can have {burst} stored at once, and {_mib(self.per_minute)} a minute"
+
+
+class _Lost:
+    """What of a run was refused."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.size = self.at_ms = 0
 
 
 class StorageGuard:
@@ -84,14 +105,16 @@ class StorageGuard:
             for name, served in table.items()
         }
 
-    def note(self, run: str) -> str:
+    def note(self, run: str, now_ms: int) -> str:
         """What ``relay status`` says of a run; "" where nothing of it was refused."""
-        return self._stored.note(run)
+        return self._stored.note(run, now_ms)
 
     def _ask(self, handler: Handler, request: AnyRequest, batch: Batch) -> Json | None:
         run = self._payer(request)
         share = _NOTICES if request.fields.get("notice") else 1
-        if run and not self._stored.take(run, request.size + ROW, batch.now_ms, share=share):
+        if run and not self._stored.take(
+            run, request.op, request.size + ROW, batch.now_ms, share=share
+        ):
             if request.op == "hooks_ran":
                 return {"stored": 0}  # nobody waits for it; status shows the count
             raise RelayError(

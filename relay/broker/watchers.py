@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import cast
+from typing import NamedTuple, cast
 
 from relay.broker.agent_rights import Reader, Rights
 from relay.broker.batch import (
@@ -50,32 +50,67 @@ AGENTS_MAX = 10_000
 _NO_NEWS = ("unread", "since_ms", "last_seen_ms")
 
 
+class _MessageRow(NamedTuple):
+    """What the row of a message is made of."""
+
+    names: Sequence[str]  # the sender, then the receivers
+    body: str
+    cut: bool
+    id: str
+    origin: str
+    mode: str | None
+    thread: str | None
+    channel: str | None
+
+    def fields(self, ledger: Ledger) -> Json:
+        fields: Json = {
+            "id": self.id,
+            "from": self.names[0],
+            "from_kind": self.origin,
+            "to": list(self.names[1:]),
+            "body": ledger.shown(self.body),
+            "mode": self.mode,
+            "thread": self.thread,
+            "channel": self.channel,
+        }
+        return {**fields, "cut": True} if self.cut else fields
+
+
 class _Kept:
-    """One row in the ring, with the names that it is about. It is put together when somebody reads
-    it: mostly nobody does."""
+    """One row in the ring, with the names that it is about. It is made when somebody reads it:
+    mostly nobody does."""
 
     __slots__ = ("seq", "at_ms", "what", "names", "size", "_fields", "_line")
 
     def __init__(
-        self, seq: int, at_ms: int, what: str, names: Sequence[str], fields: Json, size: int
+        self,
+        seq: int,
+        at_ms: int,
+        what: str,
+        names: Sequence[str],
+        size: int,
+        fields: Json | _MessageRow,
     ) -> None:
         self.seq = seq
         self.at_ms = at_ms
         self.what = what
         self.names = names
         self.size = size
-        self._fields = fields
+        self._fields: Json | _MessageRow | None = fields
         self._line = b""  # once a follower has been told, in the place of the fields
 
-    def encoded(self) -> bytes:
+    def encoded(self, ledger: Ledger) -> bytes:
         if not self._line:
-            self._line, self._fields = encode(self.row())[:-1], {}
+            self._line, self._fields = encode(self.row(ledger))[:-1], None
         return self._line
 
-    def row(self) -> Json:
-        if self._line:
+    def row(self, ledger: Ledger) -> Json:
+        fields = self._fields
+        if fields is None:
             return decode(self._line)
-        return {"seq": self.seq, "at_ms": self.at_ms, "what": self.what, **self._fields}
+        if isinstance(fields, _MessageRow):
+            fields = self._fields = fields.fields(ledger)
+        return {"seq": self.seq, "at_ms": self.at_ms, "what": self.what, **fields}
 
 
 class _Follower:
@@ -182,7 +217,8 @@ class Watchers:
             await self._more.wait()
         # From its newer end: to skip thousands of rows for each new one would take long.
         new = list(islice(reversed(self._ring), self._next - 1 - place))
-        return self._next - 1, [kept.row() for kept in reversed(new) if kept.what in kinds]
+        rows = [kept.row(self._ledger) for kept in reversed(new) if kept.what in kinds]
+        return self._next - 1, rows
 
     # -- pushing
 
@@ -206,7 +242,7 @@ class Watchers:
             kept = self._ring[one.next - first]
             one.next += 1
             if one.wants(kept):
-                rows.append(line := kept.encoded())
+                rows.append(line := kept.encoded(self._ledger))
                 size += len(line)
                 if len(rows) >= PUSH_ROWS or size >= PUSH_BYTES:
                     break
@@ -223,9 +259,15 @@ class Watchers:
         head = b'{"push": "watch", "epoch": "%s", "rows": [' % self._epoch.encode()
         one.client.send(head + b", ".join(rows) + b"]}\n")
 
-    def _add(self, what: str, names: Sequence[str], fields: Json, size: int = 0) -> None:
+    def _add(
+        self,
+        what: str,
+        names: Sequence[str],
+        fields: Json | _MessageRow,
+        size: int = 0,
+    ) -> None:
         ring = self._ring
-        ring.append(_Kept(self._next, self._now_ms(), what, names, fields, size))
+        ring.append(_Kept(self._next, self._now_ms(), what, names, size, fields))
         self._next += 1
         self._size += size
         while len(ring) > RING_MAX or self._size > RING_TEXT_MAX:
@@ -242,20 +284,21 @@ class Watchers:
         routing = message.routing
         if message.kind != "message" or routing is None:
             return
-        names = [message.sender, *[one.to for one in routing.routes]]
-        body, cut = _short(self._ledger.shown(message.body or ""))
-        fields: Json = {
-            "id": message.id,
-            "from": message.sender,
-            "from_kind": message.origin,
-            "to": names[1:],
-            "body": body,
-            "mode": message.mode,
-            "thread": message.thread,
-            "channel": _channel(message.meta),
-            **cut,
-        }
-        self._add("message", names, fields, len(body))
+        names = (message.sender, *[one.to for one in routing.routes])
+        body, cut = message.body or "", False
+        if len(body) > TEXT_MAX:  # masked first: half of a secret may not look like one
+            body, cut = self._ledger.shown(body)[:TEXT_MAX], True
+        row = _MessageRow(
+            names,
+            body,
+            cut,
+            message.id,
+            message.origin,
+            message.mode,
+            message.thread,
+            _channel(message.meta),
+        )
+        self._add("message", names, row, len(body))
         for one in routing.routes:
             if one.reason is not None or one.state is not State.QUEUED:
                 self.delivery(message.id, message.sender, one.to, one.state.value, one.reason, None)
@@ -311,9 +354,18 @@ class Watchers:
         }
         self._add("turn", (agent, *askers), fields | cut, len(text))
 
-    def item(self, item: Item, *, open_: bool, answer: str | None = None, by: str = "") -> None:
-        """Add a row for an item that waits for the person, or no longer does."""
-        over: Json = {} if open_ else {"answer": answer, "by": by}
+    def item(
+        self,
+        item: Item,
+        *,
+        open_: bool,
+        again: bool = False,
+        answer: str | None = None,
+        by: str = "",
+    ) -> None:
+        """Add a row for an item that waits for the person, or no longer does. ``again``: only its
+        words are new."""
+        over: Json = {"again": True} if again else {} if open_ else {"answer": answer, "by": by}
         size = len(str(item.get("what") or ""))
         self._add("item", (str(item["agent"]),), {"item": item, "open": open_, **over}, size)
 

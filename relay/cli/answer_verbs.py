@@ -10,9 +10,10 @@ from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, NotFound, UsageError
 from relay.core.paths import Home
+from relay.core.processes import wrapped
 from relay.core.visible import visible
 from relay.protocol.agent_ops import ASK
-from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item, is_yes_or_no
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def add(verbs: Parser) -> None:
     transcript.set_defaults(run=transcript_verb)
 
     items = verb(verbs, "items", "relay items\n  relay items Bob --json")
-    items.add_argument("name", nargs="?", metavar="NAME", offers="names", help="only of this agent")
+    items.add_argument(
+        "names", nargs="*", metavar="NAME", offers="names", help="only of these agents"
+    )
     items.add_argument("--json", action="store_true", help="print JSON")
     items.set_defaults(run=items_verb)
 
@@ -57,7 +60,7 @@ def add(verbs: Parser) -> None:
         verbs,
         "answer",
         "relay answer Bob 2\n  relay answer 4QXK 7Z2M yes\n"
-        '  relay answer 4QXK no --note "not on a Friday"\n  relay answer --held no',
+        '  relay answer 4QXK no --note "not on a Friday"\n  relay answer --all no',
         description="Answer a question, an approval or a held message. Of a question the choice is"
         " typed at the agent, if the very same one still stands there.",
     )
@@ -70,6 +73,11 @@ def add(verbs: Parser) -> None:
     )
     answer.add_argument("choice", metavar="CHOICE", help="its number, yes, no, or its words")
     answer.add_argument(
+        "--all",
+        action="store_true",
+        help="everything that asks for yes or no, or what these agents ask for",
+    )
+    answer.add_argument(
         "--held", action="store_true", help="all held messages, or those from and to these agents"
     )
     answer.add_argument("--note", metavar="TEXT", help="a remark, which the agent is told")
@@ -77,7 +85,7 @@ def add(verbs: Parser) -> None:
     answer.set_defaults(run=answer_verb)
 
     interrupt = verb(verbs, "interrupt", "relay interrupt Bob")
-    interrupt.add_argument("name", metavar="NAME", offers="names", help="the agent")
+    interrupt.add_argument("names", nargs="+", metavar="NAME", offers="names", help="the agents")
     interrupt.add_argument("--json", action="store_true", help="print JSON")
     interrupt.set_defaults(run=interrupt_verb)
 
@@ -113,9 +121,10 @@ def transcript_verb(options: Options) -> int:
 
 
 def items_verb(options: Options) -> int:
-    """``relay items``: 3 where it is asked for an agent that asks nothing."""
+    """``relay items``: 3 where it is asked for agents that ask nothing."""
     answer = request(ITEMS, **output.speaker())
-    rows = [one for one in answer["rows"] if options.name is None or _is_of(one, options.name)]
+    wanted = {name.lower() for name in options.names}
+    rows = [one for one in answer["rows"] if not wanted or one["agent"].lower() in wanted]
     if options.json:
         output.as_json(rows)
     elif rows:
@@ -125,7 +134,7 @@ def items_verb(options: Options) -> int:
         output.note("nothing waits for you")
     if answer["more"]:
         output.note("more wait; they are listed once you have answered some of these")
-    return EXIT_NOT_FOUND if options.name and not rows else 0
+    return EXIT_NOT_FOUND if wanted and not rows else 0
 
 
 def show_items(rows: list[Item]) -> None:
@@ -146,6 +155,18 @@ def show_items(rows: list[Item]) -> None:
             _print_whole(f"  {mark} ", f"{one['key']}: {one['label']}", width)
 
 
+def show_questions(names: list[str]) -> None:
+    """What these agents ask now, and how each is answered; nothing where an agent asks for it."""
+    if wrapped():
+        return
+    lower = {name.lower() for name in names}
+    for item in request(ITEMS)["rows"]:
+        if item["agent"].lower() in lower:
+            show_items([item])
+            keys = " or ".join(one["key"] for one in item["choices"]) or "CHOICE"
+            output.note(f"{item['agent']} asks: relay answer {item['agent']} {keys}")
+
+
 def _print_whole(before: str, line: str, width: int | None) -> None:
     """A line, broken where the terminal would break it: what comes then could look like relay's."""
     shown = visible(line)
@@ -156,15 +177,16 @@ def _print_whole(before: str, line: str, width: int | None) -> None:
 
 def answer_verb(options: Options) -> int:
     """``relay answer``: 4 where the question is gone or was not taken."""
-    if not (options.which or options.held):
-        raise UsageError("say what you answer: ids, an agent, or --held", hint="relay items")
-    single = len(options.which) == 1 and not options.held
+    several = options.all or options.held
+    if not (options.which or several):
+        raise UsageError("say what you answer: ids, an agent, or --all", hint="relay items")
+    single = len(options.which) == 1 and not several
     answers: list[Any] = []
     with connect(Home.from_env()) as client:
         more = True
         while more:  # one answer lists a limited number
             listed = client.request(ITEMS, **output.speaker())
-            ids = _held_ids(options.which, listed["rows"]) if options.held else None
+            ids = _ids_of_all(options, listed["rows"]) if several else None
             which = [_id_of(one, listed["rows"]) for one in options.which] if ids is None else ids
             if which:
                 said = client.request(
@@ -185,20 +207,24 @@ def answer_verb(options: Options) -> int:
         item = one["item"]
         code = "" if single else f"{item['id'][-8:]}  "
         output.data(f"{code}{item['agent']}: {one['choice']['label']}")
-        if one.get("gone") is False:
+        if one.get("gone"):
+            output.note("done: the question has left its screen")
+        elif one.get("gone") is False:
             output.note(f"typed, but something still stands there: relay peek {item['agent']}")
     if not answers:
-        output.note("nothing is held")
+        output.note("nothing is held" if options.held else "nothing asks for yes or no")
     return 0
 
 
 def interrupt_verb(options: Options) -> int:
-    """``relay interrupt``: 0 once the turn is over."""
-    said = ask(options.name, "interrupt", {}, patience=20.0)
+    """``relay interrupt``: 0 once the turns are over."""
+    said = []
+    for name in options.names:
+        said.append(ask(name, "interrupt", {}, patience=20.0))
+        if not options.json:
+            output.data(f"the turn of {name} has ended")
     if options.json:
-        output.as_json(said)
-    else:
-        output.data(f"the turn of {options.name} has ended")
+        output.as_json(said[0] if len(said) == 1 else said)
     return 0
 
 
@@ -206,17 +232,17 @@ def _is_of(item: Item, name: str) -> bool:
     return bool(item["agent"].lower() == name.lower())
 
 
-def _held_ids(names: list[str], rows: list[Item]) -> list[str]:
-    """The held messages from and to these, or all."""
-    lower = {name.lower() for name in names}
-    found = []
+def _ids_of_all(options: Options, rows: list[Item]) -> list[str]:
+    """What asks for yes or no, of these agents or of all; ``--held``: only held messages."""
+    lower = {name.lower() for name in options.which}
+    ids = []
     for item in rows:
-        if item["kind"] == "held":
-            to = (item.get("details") or {}).get("to") or ()
-            between = {item["agent"].lower(), *(one.lower() for one in to)}
-            if not lower or lower & between:
-                found.append(item["id"])
-    return found
+        to = (item.get("details") or {}).get("to") or () if item["kind"] == "held" else ()
+        between = {item["agent"].lower(), *(one.lower() for one in to)}
+        wanted = item["kind"] == "held" if options.held else is_yes_or_no(item)
+        if wanted and (not lower or lower & between):
+            ids.append(item["id"])
+    return ids
 
 
 def _id_of(which: str, rows: list[Item]) -> str:

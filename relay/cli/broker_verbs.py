@@ -17,8 +17,7 @@ from relay.cli.status import broker_status, print_broker
 from relay.cli.verbs import verb
 from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable, RelayError, Timeout, UsageError, only_the_person
-from relay.core.files import is_locked, write_atomically
-from relay.core.lock_holders import holders
+from relay.core.files import holders, is_locked, write_atomically
 from relay.core.paths import Home
 from relay.core.signals import signal
 from relay.protocol.broker_ops import STOP

@@ -42,6 +42,7 @@ from relay.cli.table import prose
 from relay.cli.verbs import verb
 from relay.config.manifest import known, notices
 from relay.config.trust import candidates
+from relay.core.build import build, is_older
 from relay.core.errors import RelayError
 from relay.core.features import installed, unloadable
 from relay.core.log import Log
@@ -55,6 +56,8 @@ from relay.protocol.agent_ops import AGENTS
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
 #: How long the broker may take to accept a connection, in seconds.
 BROKER_TIMEOUT = 1.0
+#: Bytes that are free below which relay soon cannot, or cannot, store messages.
+_LITTLE, _NOTHING = 200 * 1024 * 1024, 10 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,7 @@ def examine(home: Home, cwd: str) -> list[Check]:
         ("screen", _screen),
         ("sqlite", _sqlite),
         ("state", lambda: _state(home)),
+        ("space", lambda: _space(home)),
         ("socket", lambda: _socket(home)),
         ("broker", lambda: _broker(home)),
         ("terminal", _terminal),
@@ -165,6 +169,11 @@ def examine(home: Home, cwd: str) -> list[Check]:
     at_work = _at_work(home)
     checks += [_guarded(name, functools.partial(_agent, name, home, at_work)) for name in PLANNERS]
     checks += [Check(*line) for line in profiled(home)]
+    shown = {check.name for check in checks}
+    for kind, names in sorted(at_work.items()):
+        if kind not in shown and shutil.which(kind) is None:
+            text = f"not in this PATH; {', '.join(names)} {'runs' if len(names) == 1 else 'run'} it"
+            checks.append(Check(kind, "ok", text))
     for name, theirs in door.given("checks"):
         checks += _lines(name, functools.partial(theirs, home, cwd))
     checks += _features(home)
@@ -254,6 +263,10 @@ def _state(home: Home) -> Check:
         return Check("state", "bad", f"{path} is not writable", hint)
     if path != home.root:
         return Check("state", "ok", f"{home.root} (made on first use)")
+    folders = home.root, home.run, home.logs, home.names, home.content, home.ledger
+    for one in (*folders, tempfile.gettempdir()):
+        if os.path.lexists(one) and not os.access(one, os.W_OK):
+            return Check("state", "bad", f"{one} can only be read", "make it writable")
     try:
         opened = home.opened()
     except RelayError as error:
@@ -266,6 +279,22 @@ def _state(home: Home) -> Check:
         told = f"{home.root}; {runs} that were killed left files there"
         return Check("state", "warn", told, "", _FIX)
     return Check("state", "ok", home.root)
+
+
+def _space(home: Home) -> Check:
+    """How much more can be written where relay stores things, and where temporary files are."""
+    found = []
+    for path in (home.root, home.run, tempfile.gettempdir()):
+        while not os.path.isdir(path) and os.path.dirname(path) != path:
+            path = os.path.dirname(path)
+        found.append((shutil.disk_usage(path).free, path))
+    free, path = min(found)
+    text = f"{free / 1024**3:.1f} GB free at {path}"
+    if free < _LITTLE:
+        level = "bad" if free < _NOTHING else "warn"
+        text = f"{free // 1024**2} MB free at {path}"
+        return Check("space", level, text, "make room there, or relay cannot store messages")
+    return Check("space", "ok", text)
 
 
 def dead_runs(home: Home) -> list[str]:
@@ -314,7 +343,11 @@ def _socket(home: Home) -> Check:
 
 def _broker(home: Home) -> Check:
     try:
-        with connect(home, start=False, deadline=BROKER_TIMEOUT):
+        with connect(home, start=False, deadline=BROKER_TIMEOUT) as client:
+            if is_older(client.version, build()):
+                text = f"running, of relay {client.version}; this command is of {build()}"
+                hint = "agents run on, and the next command starts a broker of this version"
+                return Check("broker", "warn", text, hint, "relay broker stop")
             return Check("broker", "ok", f"running at {home.broker_socket}")
     except RelayError as error:
         if error.code != NONE_RUNS:
@@ -346,7 +379,7 @@ def _config(home: Home, cwd: str) -> Check:
 
 
 def _at_work(home: Home) -> dict[str, list[str]]:
-    """The names of the agents that run now, by their kinds; none where no broker answers."""
+    """The names of the agents that run now, by their programs; none where no broker answers."""
     found: dict[str, list[str]] = {}
     try:
         with connect(home, start=False, deadline=BROKER_TIMEOUT) as client:
@@ -355,7 +388,9 @@ def _at_work(home: Home) -> dict[str, list[str]]:
         return found
     for row in rows:
         if row["state"] != "gone":
-            found.setdefault(row["kind"], []).append(row["name"])
+            program = (row["command"] or "").split()
+            kind = row["kind"] if row["kind"] in PLANNERS or not program else program[0]
+            found.setdefault(os.path.basename(kind), []).append(row["name"])
     return found
 
 

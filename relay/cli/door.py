@@ -1,11 +1,11 @@
 """The command line's door: what a feature adds to verbs of relay's own.
 
-A feature's verbs stand in ``VERBS`` of its package. Its module ``cli`` may have any of these:
+A feature's verbs stand in ``VERBS`` of its package. Its module ``status_lines``, light,
+has ``status_lines(home, cwd)``: lines of ``relay status`` as ``checks`` has them. Its module
+``cli`` may have any of these:
 
 ``checks(home, cwd)``
     Lines of ``relay doctor``: (level, text, hint), the level being ok, warn or absent.
-``status_lines(home, cwd)``
-    The same for ``relay status``.
 ``INIT``
     Options of ``relay init``: name -> (help, function of the options that returns the status).
 ``NAMES``

@@ -33,7 +33,7 @@ def add(verbs: Parser) -> None:
     )
     own = group.add_subparsers(dest="ledger_verb", alone="query")
     asked = _sub(own, "query", "what a SELECT finds; nothing can be written", query_verb)
-    text = "one SELECT; docs/broker.md has the tables (how many events of each kind)"
+    text = "one SELECT; docs/ledger.md has the tables (how many events of each kind)"
     asked.add_argument("sql", metavar="SQL", nargs="?", default=_KINDS, help=text)
     asked.add_argument("--limit", type=count, metavar="N", help=f"at most N rows ({_ROWS})")
     asked.add_argument(
@@ -74,7 +74,7 @@ def _readable() -> Home:
 
 def query_verb(options: Any) -> int:
     """``relay ledger query``."""
-    from relay.ledger.sql_query import PATIENCE, query
+    from relay.ledger.reading import PATIENCE, query
 
     home = _readable()
     seconds = PATIENCE if options.timeout is None else options.timeout
@@ -112,7 +112,7 @@ def export_verb(options: Any) -> int:
     from contextlib import closing
 
     from relay.cli.exports import export_target
-    from relay.ledger.sql_query import export
+    from relay.ledger.reading import export
 
     home = _readable()
     done = 0

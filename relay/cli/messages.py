@@ -14,7 +14,7 @@ from relay.core import signals
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from relay.core.processes import wrapped
-from relay.protocol.item_ops import ITEMS
+from relay.protocol.item_ops import ITEMS, waiting_words
 from relay.protocol.message_ops import (
     CANCEL,
     HISTORY,
@@ -152,11 +152,7 @@ def _print_inbox(rows: list[MessageRow], name: str) -> None:
 
 def _print_items(client: BrokerClient) -> None:
     if waiting := client.request(ITEMS)["rows"]:
-        from relay.cli.answer_verbs import show_items
-
-        output.data(f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''} for your answer:")
-        output.data("")
-        show_items(waiting)
+        output.data(f"{waiting_words(waiting)}: relay items")
 
 
 def _mark(client: BrokerClient, options: Any, answer: InboxRows, rows: list[MessageRow]) -> None:

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 Json = dict[str, "Any"]
 
 _BODY_SHOWN = 60
+#: The colours of tones; what needs somebody is red.
+SGR = {
+    "bold": "1",
+    "faint": "2",
+    "name": "36",
+    "choice": "33",
+    "need": "1;31",
+    "good": "32",
+    "work": "33",
+}
 
 
 def iso(ms: int | None) -> str | None:
@@ -99,6 +109,23 @@ def styled(rows: Iterable[list[tuple[str, Json]]]) -> None:
             drawn = ((sgr(style), visible(text)) for text, style in row)
             plain = "".join(f"{how}{text}\x1b[0m" if how else text for how, text in drawn)
         _write(plain)
+
+
+def coloured() -> bool:
+    """Whether what stdout shows to a person may have colours."""
+    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return terminal and not os.environ.get("NO_COLOR")
+
+
+def toned(pieces: Iterable[tuple[str, str]]) -> None:
+    """One line on stdout of texts with their tones (relay.core.visible), in colour where that may
+    be. A pattern that a tone divides is broken, too: such a line is shown without colours."""
+    pieces = list(pieces)
+    plain = visible("".join(text for text, _ in pieces))
+    shown = [(visible(text), SGR.get(tone)) for text, tone in pieces]
+    if coloured() and "".join(text for text, _ in shown) == plain:
+        plain = "".join(f"\x1b[{how}m{text}\x1b[0m" if how else text for text, how in shown)
+    _write(plain)
 
 
 def _write(text: str) -> None:

@@ -41,7 +41,7 @@ class _Argument:
 
     ``how`` is what argparse takes; of relay's own are ``bare`` (an option's value without ``=``,
     which then never takes the word that follows it) and ``offers`` (what completion offers for a
-    word: see relay.cli.completions).
+    word: see relay.cli.help_verbs).
     """
 
     __slots__ = ("names", "name", "shown", "how", "flag", "again")
@@ -256,8 +256,11 @@ class Parser:
             if many in ("*", "+"):  # all but what the words behind it need
                 needed = sum(one.how.get("nargs") is None for one in wanted[at + 1 :])
                 end = max(0, len(plain) - needed)
-                values[argument.name], plain = plain[:end], plain[end:]
-                if many == "+" and not end:
+                taken, plain = plain[:end], plain[end:]
+                if argument.how.get("offers") == "names":  # A B and A,B are the same
+                    taken = [one for word in taken for one in word.split(",") if one]
+                values[argument.name] = taken
+                if many == "+" and not taken:
                     missing.append(argument.shown)
             elif plain:
                 values[argument.name] = self._value(argument, plain[0])

@@ -10,13 +10,15 @@ from typing import Any
 from relay.app.spawning import READY, release, resumable, spawn
 from relay.broker.client import check_person, request
 from relay.cli import output
+from relay.cli.answer_verbs import show_questions
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config import names
-from relay.config.spawned_agents import OPTIONS, Spawn, record_of
+from relay.config.spawned_agents import OPTIONS, Spawn, record_of, spawned
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home, working_folder
 from relay.protocol.agent_ops import RELEASE
+from relay.protocol.broker import Json
 
 
 def add(verbs: Parser) -> None:
@@ -24,12 +26,13 @@ def add(verbs: Parser) -> None:
     one = verb(
         verbs,
         "spawn",
-        "relay spawn Bob -- claude\n"
+        "relay spawn Bob -- claude\n  relay spawn --name Bob -- claude\n"
         "  relay spawn Bob --cwd ../api --task 'review the API' -- codex --full-auto\n"
         "  relay attach Bob            look at it, and type; Ctrl-\\ d leaves it running",
     )
-    one.add_argument("name", metavar="NAME", help="what others call it")
+    one.add_argument("name", nargs="?", metavar="NAME", help="what others call it")
     one.add_argument("command", nargs="*", metavar="COMMAND", help="after --: what to run")
+    one.add_argument("--name", dest="called", metavar="NAME", help="its name, as an option")
     one.add_argument("--task", metavar="TEXT", help="what it works on")
     one.add_argument("--cwd", metavar="FOLDER", help="where it works (here)")
     one.add_argument("--config", metavar="FILE", help="use this configuration")
@@ -60,8 +63,9 @@ def add(verbs: Parser) -> None:
     back.add_argument("--yes", action="store_true", help="do not ask, though an agent started it")
     back.add_argument("--json", action="store_true", help="print JSON")
     back.set_defaults(run=resume_verb)
-    end = verb(verbs, "release", "relay release Bob\n  relay release Bob --now")
-    end.add_argument("name", metavar="NAME", offers="names")
+    end = verb(verbs, "release", "relay release Bob Carol\n  relay release --all --now")
+    end.add_argument("names", nargs="*", metavar="NAME", offers="names", help="the agents")
+    end.add_argument("--all", action="store_true", help="all that were spawned and run")
     end.add_argument("--now", action="store_true", help="kill it at once; no hooks run")
     end.add_argument("--yes", action="store_true", help="do not ask, though it has a terminal")
     end.add_argument("--json", action="store_true", help="print JSON")
@@ -71,6 +75,11 @@ def add(verbs: Parser) -> None:
 def spawn_verb(options: Any) -> int:
     """``relay spawn``."""
     home = Home.from_env()
+    if options.called and options.name:  # what stands in its place is the command
+        options.command = [options.name, *options.command]
+    options.name = options.called or options.name
+    if not options.name:
+        raise UsageError("it needs a name", hint="relay spawn Bob -- claude")
     if not options.command:
         raise UsageError("no COMMAND to run", hint=f"relay spawn {options.name} -- claude")
     words = ["--hear"] if options.hear else []
@@ -85,6 +94,8 @@ def spawn_verb(options: Any) -> int:
         return 0
     why = f" ({made.reason})" if made.reason else ""
     output.note(f"{made.name} is {made.state}{why}; relay attach {made.name} shows it")
+    if made.state == "blocked":
+        show_questions([made.name])
     return 0
 
 
@@ -138,23 +149,46 @@ def resume_verb(options: Any) -> int:
 
 
 def release_verb(options: Any) -> int:
-    """``relay release``."""
+    """``relay release``: the status of the worst."""
     home = Home.from_env()
-    record = record_of(home, options.name)
-    # Inside an agent the broker says whether it is one of its own helpers.
-    if not request(RELEASE, name=options.name, **output.speaker())["by"]:
-        check_person(home, "release agents")
-    run = names.run_of(home, options.name)  # None: release() says so
-    spawned = record is not None and not record.get("ended") and record["run"] in ("", run)
-    if run is not None and not spawned and not options.yes:
-        if not sys.stdin.isatty():
-            said = f"{options.name} was not spawned: to end it in its terminal, add --yes"
-            raise UsageError(said)
-        if not output.agreed(f"{options.name} was not spawned: end it in its terminal?"):
-            return 1
-    how = release(home, options.name, now=options.now)
+    if not (options.names or options.all):
+        raise UsageError("release whom?", hint="relay release NAME, or --all")
+    here = [one["name"] for one in spawned(home) if names.holder(home, one["name"]) is not None]
+    chosen = list(dict.fromkeys([*options.names, *(here if options.all else ())]))
+    rows, worst = list[Json](), 0
+    for name in chosen:
+        try:
+            how = _release(home, name, options)
+        except RelayError as error:
+            if len(chosen) == 1:
+                raise
+            output.note(f"relay: {error.line}")
+            rows.append({"name": name, "how": None, "error": error.line})
+            worst = error.exit_status
+            continue
+        rows.append({"name": name, "how": how})
+        if how is None:
+            worst = worst or 1
+        elif not options.json:
+            output.note(f"{name} has {'ended' if how == 'ended' else f'been {how}'}")
     if options.json:
-        output.as_json({"name": options.name, "how": how})
-    else:
-        output.note(f"{options.name} has {'ended' if how == 'ended' else f'been {how}'}")
-    return 0
+        output.as_json(rows[0] if len(options.names) == 1 and not options.all else rows)
+    elif not chosen:
+        output.note("no agent that was spawned runs")
+    return worst
+
+
+def _release(home: Home, name: str, options: Any) -> str | None:
+    """How it has ended; None where the person does not want that. Raises RelayError."""
+    record = record_of(home, name)
+    # Inside an agent the broker says whether it is one of its own helpers.
+    if not request(RELEASE, name=name, **output.speaker())["by"]:
+        check_person(home, "release agents")
+    run = names.run_of(home, name)  # None: release() says so
+    by_spawn = record is not None and not record.get("ended") and record["run"] in ("", run)
+    if run is not None and not by_spawn and not options.yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"{name} was not spawned: to end it in its terminal, add --yes")
+        if not output.agreed(f"{name} was not spawned: end it in its terminal?"):
+            return None
+    return release(home, name, now=options.now)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from relay.broker.client import connect, request
 from relay.broker.start import NONE_RUNS
 from relay.cli import output, table
@@ -10,9 +12,12 @@ from relay.cli.verbs import verb
 from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
 from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
+from relay.core.features import modules
 from relay.core.paths import Home, working_folder
+from relay.core.visible import age, tone
 from relay.protocol.agent_ops import AGENTS, AgentRow
 from relay.protocol.broker_ops import STATUS
+from relay.protocol.item_ops import ITEMS, waiting_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +72,7 @@ def _print_agents(rows: list[AgentRow]) -> None:
             (row["name"], output.state_text(row) if width is None else row["state"])
             + ((",".join(row["roles"]) or "-",) if roles else ())
             + tuple(row[key] for key in ("kind", "pid", "unread"))
-            + (table.when(row["since_ms"]), row["cwd"] or "-")
+            + (table.since(row["since_ms"]), row["cwd"] or "-")
             for row in rows
         ],
         width=width,
@@ -85,26 +90,75 @@ def _untrusted(home: Home, cwds: set[str]) -> list[str]:
 
 def status_verb(options: Any) -> int:
     """``relay status``. Starts nothing: it says when there is no broker."""
-    from relay.cli import door
-
     home = Home.from_env()
-    found = broker_status(home)
+    found, rows, waiting = _asked(home)
     live = {str(row["cwd"]) for row in found["agents"] if row["state"] != "gone" and row["cwd"]}
     found["untrusted"] = _untrusted(home, {working_folder(), *live})
     if options.json:
         output.as_json(found)
         return 0
+    _print_agents_now(rows)
+    if waiting or found["held"]:
+        output.toned([(waiting or f"{found['held']:,} held", "need"), (": relay items", "")])
+    _print_work(found)
+    for module in modules("status_lines"):
+        lines = getattr(module.module, "status_lines", None)
+        for level, text, hint in lines(home, working_folder()) if lines else ():
+            output.data(f"{'' if level == 'ok' else '! '}{module.feature.name}: {text}")
+            if hint:
+                output.note(f"  {hint}")
+    for path, problem in found["problems"].items():
+        output.data(f"! {path} evaluates no event: {problem}")
+    for notice in found["untrusted"]:
+        output.data(f"! {notice}")
+        output.data("  What happens until then is stored, but it is never evaluated by it.")
     print_broker(found)
-    waiting = found["dispatches"]
-    if any(waiting.values()):
-        output.data(f"dispatches: {_counted(waiting)} (relay broker queue, relay broker dead)")
+    return 0
+
+
+def _print_agents_now(rows: list[AgentRow]) -> None:
+    """A line for each that is here, with what it is about; those that have gone are a number."""
+    here = [row for row in rows if row["state"] != "gone"]
+    now_ms = time.time_ns() // 1_000_000
+    for row in here:
+        since = f" for {age(now_ms - row['since_ms'])}"
+        unread = f", {row['unread']} unread" if row["unread"] else ""
+        by = "transcript" if row["source"] == "structured" else row["source"]
+        source = f", heard by its {by}" if by else ""
+        reason = f" ({row['reason']})" if row["reason"] else ""
+        output.toned(
+            [
+                (row["name"], "bold"),
+                (": ", ""),
+                (row["state"], tone(row["state"])),
+                (f"{reason}{since}, {row['kind']}{source}{unread}", ""),
+            ]
+        )
+        for remark in row["notes"]:
+            output.data(f"  ! {remark}")
+    gone = len(rows) - len(here)
+    ended = f"{gone} that ended" if gone else ""
+    if not here:
+        hint = "relay wrap --name Bob -- claude starts one"
+        output.data(f"no agent runs{ended and f' ({ended})'}: {hint}")
+    elif gone:
+        output.data(f"and {ended}: relay agents")
+
+
+def _print_work(found: Json) -> None:
+    """What is under way beside the agents themselves."""
+    queued = sum(number for name, number in found["counts"].items() if name != "events")
+    if queued := queued - found["held"]:
+        plural = "" if queued == 1 else "s"
+        output.data(f"{queued:,} message{plural} on the way: relay history")
+    if any(found["dispatches"].values()):
+        counted = _counted(found["dispatches"])
+        output.data(f"dispatches: {counted} (relay broker queue, relay broker dead)")
     for need in found["needs"]:
         output.data(f"  ! {need}")
-    said = found["evaluations"]
-    if any(said.values()):
-        output.data(f"route functions, last 24 hours: {_counted(said)} (relay hooks log)")
-    if found["held"]:
-        output.data(f"held: {found['held']} messages wait for you (relay items)")
+    if any(found["evaluations"].values()):
+        counted = _counted(found["evaluations"])
+        output.data(f"route functions, last 24 hours: {counted} (relay hooks log)")
     automations = ", ".join(f"{number} {name}" for name, number in found["automations"].items())
     if automations:
         output.data(f"automations: {automations} (relay automation list)")
@@ -115,22 +169,6 @@ def status_verb(options: Any) -> int:
             output.data(f"  ! {channels['problem']}")
         for name, one in channels.get("failed", {}).items():
             output.data(f"  ! {name} failed at {table.when(one['at_ms'])}: {one['reason']}")
-    for name, status_lines in door.given("status_lines"):
-        for level, text, hint in status_lines(home, working_folder()):
-            if level != "absent":
-                output.data(f"{'' if level == 'ok' else '! '}{name}: {text}")
-                if hint:
-                    output.note(f"  {hint}")
-    for path, problem in found["problems"].items():
-        output.data(f"! {path} evaluates no event: {problem}")
-    for notice in found["untrusted"]:
-        output.data(f"! {notice}")
-        output.data("  What happens until then is stored, but it is never evaluated by it.")
-    for row in found["agents"]:
-        output.data(f"{row['name']}: {output.state_text(row)}, {row['kind']}{_source(row)}")
-        for remark in row["notes"]:
-            output.data(f"  ! {remark}")
-    return 0
 
 
 def _counted(numbers: dict[str, int]) -> str:
@@ -141,6 +179,11 @@ def _counted(numbers: dict[str, int]) -> str:
 
 def broker_status(home: Home) -> Json:
     """The broker's ``status`` in the shape that scripts rely on; ``running`` false without one."""
+    return _asked(home)[0]
+
+
+def _asked(home: Home) -> tuple[Json, list[AgentRow], str]:
+    """``broker_status``, the agents as the broker has them, and what waits for the person."""
     nothing: Json = {
         "running": False,
         "pid": None,
@@ -162,14 +205,16 @@ def broker_status(home: Home) -> Json:
     try:
         with connect(home, start=False, deadline=_ANSWER_WITHIN) as client:
             answer = client.request(STATUS)
+            waiting = waiting_words(client.request(ITEMS)["rows"]) if client.is_person else ""
     except BrokerUnavailable as error:
-        return nothing | {"problem": "" if error.code == NONE_RUNS else error.line}
+        return nothing | {"problem": "" if error.code == NONE_RUNS else error.line}, [], ""
     agents = [
         {**_agent(row), "source": row["source"], "notes": row["notes"]} for row in answer["agents"]
     ]
     # One of a version before this one does not tell all.
     found = {name: answer.get(name, default) for name, default in nothing.items()}
-    return {**found, "held": answer["parked"], "agents": agents}
+    found |= {"held": answer["parked"], "agents": agents}
+    return found, answer["agents"], waiting
 
 
 def print_broker(found: Json) -> None:
@@ -181,17 +226,11 @@ def print_broker(found: Json) -> None:
         output.data(f"broker: not running (home {found['home']})")
         output.note("any verb that needs it starts it")
         return
-    output.data(
-        f"broker: running, pid {found['pid']}, version {found['version']},"
-        f" for {found['uptime_s']:.0f} s"
-    )
+    running = age(int(found["uptime_s"] * 1000))
+    output.data(f"broker: running for {running}, pid {found['pid']}, version {found['version']}")
     if is_older(found["version"], build()):
         output.data(f"! it is older than this relay, {build()}: relay broker stop")
     output.data(f"home: {found['home']}")
-    events = found["counts"]["events"]
-    waiting = sum(number for name, number in found["counts"].items() if name != "events")
-    plural = "" if waiting == 1 else "s"
-    output.data(f"ledger: {events} events; {waiting} message{plural} not delivered yet")
 
 
 def _agent(row: Mapping[str, Any]) -> Json:
@@ -204,8 +243,3 @@ def _agent(row: Mapping[str, Any]) -> Json:
 def _is_ungoverned(row: Mapping[str, Any]) -> bool:
     """Whether it runs in a governed project, and nothing limits what it writes."""
     return row["state"] != "gone" and any(one.startswith("ungoverned") for one in row["notes"])
-
-
-def _source(row: Json) -> str:
-    source = f", source {row['source']}" if row["source"] else ""
-    return f"{source}, {row['unread']} unread" if row["unread"] else source

@@ -7,7 +7,7 @@ import sys
 import time
 
 from relay.cli import output
-from relay.core.visible import columns_of, cut, visible
+from relay.core.visible import age, columns_of, cut, tone, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,13 +51,23 @@ def table(
                 cell + " " * (widths[i] - columns_of(cell)) for i, cell in enumerate(line[:-1])
             ]
             last = line[-1] if room is None else cut(line[-1], room)
-            output.data("  ".join([*padded, last]).rstrip())
+            while padded and not last.rstrip():
+                last = padded.pop()
+            output.toned(_pieces([*padded, last.rstrip()], head))
         elif number:
             assert width is not None
             _block(line, width)
         remark = remarks[number - 1] if number and remarks else None
         if remark:
             _remark(visible(remark), 2 if narrow else widths[0] + 2, width)
+
+
+def _pieces(cells: list[str], head: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """The cells of a line with their tones: those of states, and of the head."""
+    for at, (cell, name) in enumerate(zip(cells, head, strict=False)):
+        text = cell.strip()
+        how = tone(text.partition(" ")[0]) if name == "STATE" else ""
+        yield "  " * (at > 0) + cell, "bold" if text == name else how
 
 
 def fields(lines: Iterable[tuple[str, object]]) -> None:
@@ -123,6 +133,11 @@ def columns() -> int | None:
 def when(ms: int) -> str | None:
     """A time for a table: short on a terminal, whole elsewhere."""
     return output.iso(ms) if columns() is None else output.clock(ms, time.time_ns() // 1_000_000)
+
+
+def since(ms: int) -> str | None:
+    """A time as its age on a terminal, whole in pipes."""
+    return output.iso(ms) if columns() is None else age(time.time_ns() // 1_000_000 - ms)
 
 
 def message(row: MessageRow | HistoryRow) -> Json:

@@ -41,8 +41,8 @@ VERBS = {
     "config": ("config_verbs", "show or check the configuration"),
     "hooks": ("hooks_verbs", "the hooks that apply here, trying them out, and how they ran"),
     "doctor": ("doctor", "what is installed, what works here, what to run next"),
-    "completions": ("completions", "the script that completes relay's words in bash, zsh or fish"),
-    "help": ("completions", "what a verb does, and its options"),
+    "completions": ("help_verbs", "the script that completes relay's words in bash, zsh or fish"),
+    "help": ("help_verbs", "what a verb does, and its options"),
     "demo": ("demo", "two small wrapped agents talk to each other in this terminal"),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
@@ -11,7 +10,7 @@ from relay.cli import output
 from relay.cli.parser import Parser, wait_seconds
 from relay.cli.verbs import verb
 from relay.core import signals
-from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, NotFound, RelayError, UsageError
+from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, NotFound, RelayError
 from relay.core.paths import Home
 from relay.protocol.agent_ops import AGENTS, ASK
 from relay.protocol.broker import WATCHED
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from relay.cli.output import Json
     from relay.protocol.message_ops import FullMessage
 
-    Spans = list[tuple[str, Json]]
-
 #: What ``relay wait`` knows.
 CONDITIONS = ("idle", "blocked", "reply", "seen", "gone")
 #: How long it waits, if nothing else is said. Seconds.
@@ -36,17 +33,6 @@ _RESTS = 10.0
 #: Seconds of rest in which what an agent has said in its turn still comes in, and turns that are
 #: looked through for the one that took a message.
 _SETTLES, _TURNS = 2.0, 20
-#: The styles of the tones of a row; what needs somebody is red.
-_STYLES: dict[str, Json] = {
-    "": {},
-    "bold": {"bold": True},
-    "faint": {"faint": True},
-    "name": {"fg": 6},
-    "choice": {"fg": 3},
-    "need": {"fg": 1, "bold": True},
-    "good": {"fg": 2},
-    "work": {"fg": 3},
-}
 
 
 def add(verbs: Parser) -> None:
@@ -68,6 +54,8 @@ def add(verbs: Parser) -> None:
     watch.add_argument(
         "--for", dest="seconds", type=wait_seconds, metavar="S", help="end after S seconds"
     )
+    watch.add_argument("--brief", action="store_true", help="only messages, and what needs you")
+    watch.add_argument("--full", action="store_true", help="everything, on a terminal, too")
     watch.add_argument("--text", action="store_true", help="lines for people in a pipe, too")
     watch.add_argument("--json", action="store_true", help="print JSON lines on a terminal, too")
     watch.set_defaults(run=watch_verb)
@@ -75,13 +63,13 @@ def add(verbs: Parser) -> None:
     wait = verb(
         verbs,
         "wait",
-        "relay wait Bob idle\n  relay wait Bob reply --timeout 300\n  relay wait Bob,Carol gone",
+        "relay wait Bob idle\n  relay wait Bob reply --timeout 300\n  relay wait Bob Carol gone",
         "Wait until it is proven of an agent. idle: it is done with what you sent it last, and"
         " rests; reply: it has answered that; seen: it has read that; blocked: it waits for you;"
         " gone: it has ended. 0: so it is; 4: it never will be; 5: not in time.",
     )
     wait.add_argument(
-        "name", metavar="NAME", offers="names", help="a name, or names with commas: all of them"
+        "names", nargs="+", metavar="NAME", offers="names", help="of several: all of them"
     )
     wait.add_argument("what", choices=CONDITIONS, metavar="WHAT", help=", ".join(CONDITIONS))
     wait.add_argument("--id", metavar="ID", help="the message that is meant; else your last to it")
@@ -101,36 +89,39 @@ def add(verbs: Parser) -> None:
 
 def watch_verb(options: Any) -> int:
     """``relay watch``."""
+    from relay.ui.row_view import matters
     from relay.ui.watching import Watching
 
     # Python would hear of a Ctrl-C that comes just before it waits only after it has waited.
     signals.plain_interrupt()
     kinds = [one.strip() for one in (options.kinds or "").split(",") if one.strip()]
-    in_json = options.json or not (options.text or sys.stdout.isatty())
-    plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    terminal = sys.stdout.isatty()
+    in_json = options.json or not (options.text or terminal)
+    brief = options.brief or (terminal and not in_json and not options.full and not kinds)
     with Watching(Home.from_env(), kinds=kinds, agents=options.names) as watching:
         if not in_json:
-            output.note("watching; Ctrl-C ends it")
+            more = "; --full shows every change" if brief else ""
+            output.note(f"watching; Ctrl-C ends it{more}")
         for row in watching.rows(options.seconds):
+            if brief and not matters(row):
+                continue
             if in_json:
                 at = {"seq": row.pop("seq"), "at": output.iso(row.pop("at_ms"))}
                 output.as_json_line(at | row)
                 continue
-            spans = _line(row)
-            if plain:
-                output.data("".join(text for text, _ in spans))
-            else:
-                output.styled([spans])
+            if row.get("again"):
+                continue
+            output.toned(_line(row))
             output.flush()
     return 0
 
 
-def _line(row: Json) -> Spans:
-    """A row as one line for people: when, who, what."""
+def _line(row: Json) -> list[tuple[str, str]]:
+    """A row as one line for people, with its tones: when, who, what."""
     from relay.ui.row_view import pieces
 
-    at = (output.clock(row["at_ms"], int(time.time() * 1000)) + "  ", _STYLES["faint"])
-    return [at, *((text, _STYLES.get(tone, {})) for text, tone in pieces(row))]
+    at = output.clock(row["at_ms"], int(time.time() * 1000))
+    return [(f"{at}  ", "faint"), *pieces(row)]
 
 
 # -- wait
@@ -283,9 +274,7 @@ def wait_verb(options: Any) -> int:
     from relay.ui.watching import Watching
 
     signals.plain_interrupt()
-    names = list(dict.fromkeys(one.strip() for one in options.name.split(",") if one.strip()))
-    if not names:
-        raise UsageError("wait for whom?", hint="relay wait NAME idle")
+    names = list(dict.fromkeys(options.names))
     end = time.monotonic() + options.timeout
     home, status = Home.from_env(), 0
     why: _Never | None = None

@@ -20,8 +20,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from relay.core.errors import ConfigError, RelayError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import ConfigError, RelayError, did_you_mean
 from relay.directive.redact import server_words
 
 Section = dict[str, Any]

@@ -35,8 +35,7 @@ from relay.config.trust import (
     trusted_entry,
 )
 from relay.core.errors import ConfigError, RelayError
-from relay.core.paths import Home
-from relay.core.projects import config_base
+from relay.core.paths import Home, config_base
 from relay.directive.escape import clean
 from relay.hooks.dialects import PROJECT_VARIABLES
 from relay.hooks.events import OF_BROKER, HookEventName

@@ -10,7 +10,14 @@ import fcntl
 import os
 import time
 
-from relay.core.agent_names import NAME_CHARACTERS, NAME_MAX, RESERVED_NAMES, owner_name, valid_name
+from relay.core.agent_names import (
+    NAME_CHARACTERS,
+    NAME_MAX,
+    PERSON_WORDS,
+    RESERVED_NAMES,
+    owner_name,
+    valid_name,
+)
 from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.files import lock_open_file
 from relay.core.json_text import dumps, loads
@@ -49,7 +56,7 @@ def claim(home: Home, wanted: str | None, command: str, run_id: str = "") -> Cla
     Raises UsageError for a name that nobody can have, NameTaken (``details``: pid, suggestion)
     when a running agent or the person here has it, RelayError when the file cannot be written.
     """
-    person = owner_name().lower()
+    person = {owner_name().lower(), *PERSON_WORDS}
     if wanted is not None:
         if not valid_name(wanted):
             raise UsageError(
@@ -57,9 +64,9 @@ def claim(home: Home, wanted: str | None, command: str, run_id: str = "") -> Cla
                 hint="use letters, digits, '.', '_' and '-' (at most 64, a letter or digit first, "
                 f"no '.' last), and none of: {', '.join(sorted(RESERVED_NAMES))}",
             )
-        if wanted.lower() == person:
+        if wanted.lower() in person:
             raise NameTaken(
-                f"{wanted} is your own name: agents write to you under it",
+                f"{wanted} means you: agents write to you under it",
                 hint=f"choose another, for example --name {wanted[: NAME_MAX - 6]}-agent",
                 details={"pid": None, "suggestion": f"{wanted[: NAME_MAX - 6]}-agent"},
             )
@@ -68,7 +75,7 @@ def claim(home: Home, wanted: str | None, command: str, run_id: str = "") -> Cla
             raise _taken(home, wanted)
         return got
     for name in _numbered(_from_command(command)):
-        got = None if name.lower() == person else _try(home, name, run_id)
+        got = None if name.lower() in person else _try(home, name, run_id)
         if got is not None:
             return got
     raise RelayError(

@@ -17,7 +17,7 @@ from dataclasses import replace
 from relay.config.trust import TrustEntry, project_root
 from relay.core.errors import ConfigError
 from relay.core.files import file_hash
-from relay.core.projects import config_base
+from relay.core.paths import config_base
 from relay.directive.escape import clean
 from relay.hooks.hook_types import Command
 

@@ -9,6 +9,8 @@ import os
 RESERVED_NAMES = frozenset(
     {"relay", "all", "everyone", "memory", "broadcast", "join", "leave", "presence"}
 )
+#: Words with which agents mean the person whose processes these are.
+PERSON_WORDS = frozenset({"me", "user", "human"})
 #: Characters of the longest name.
 NAME_MAX = 64
 _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
@@ -48,6 +50,16 @@ def owner_name() -> str:
         return person_name(pwd.getpwuid(os.getuid()).pw_name)
     except KeyError:
         return person_name(f"uid{os.getuid()}")
+
+
+def owner_words() -> frozenset[str]:
+    """What agents may write for ``owner_name``, in lower case: also the login as it is."""
+    import pwd
+
+    try:
+        return PERSON_WORDS | {pwd.getpwuid(os.getuid()).pw_name.lower()}
+    except KeyError:
+        return PERSON_WORDS
 
 
 def person_name(login: str) -> str:

@@ -5,6 +5,10 @@ Exit statuses: 0 done, 1 failed, 2 usage, 3 not found, 4 not delivered, 5 timeou
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
@@ -143,3 +147,23 @@ def error_fields(error: RelayError) -> dict[str, object]:
     if error.details:
         fields["details"] = error.details
     return fields
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The best of ``known`` for ``word``, or None when nothing is near. Ignores case."""
+    import difflib
+
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint for people: the nearest known word, else all of them (at most 20)."""
+    names = sorted(known)
+    best = nearest(word, names)
+    if best is not None:
+        return f"did you mean {best!r}?"
+    if not names:
+        return ""
+    return "known: " + ", ".join(names[:20]) + (" …" if len(names) > 20 else "")

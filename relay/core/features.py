@@ -9,39 +9,48 @@ Only that part imports it, so a feature costs the others nothing. docs/extending
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
-import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass
+import sys
 from functools import cache
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+    from typing import Any
 
 GROUP = "relay.features"
 #: The modules by which parts of relay meet a feature; "": its package.
-PARTS = ("", "settings", "cli", "broker", "session", "start", "tables", "view")
+PARTS = ("", "settings", "cli", "status_lines", "broker", "session", "start", "tables", "view")
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features")
 
 
-@dataclass(frozen=True, slots=True)
 class Feature:
-    """One that is installed."""
+    """One that is installed: the dotted name of its ``package``. ``is_own``: relay's own; else it
+    is of a package of this ``version`` that the person installed."""
 
-    name: str
-    package: str  # dotted
-    is_own: bool = True  # relay's; False: from a package that the person installed
-    version: str = ""  # of that package
+    __slots__ = ("name", "package", "is_own", "version")
+
+    def __init__(self, name: str, package: str, is_own: bool = True, version: str = "") -> None:
+        self.name = name
+        self.package = package
+        self.is_own = is_own
+        self.version = version
 
 
-@dataclass(frozen=True, slots=True)
 class FeatureModule:
-    """A feature's module for one part of relay, or why it could not be loaded."""
+    """A feature's module for one part of relay; or None, with the ``problem`` why it could not be
+    loaded, a line for people, and the ``trace`` of that for a log."""
 
-    feature: Feature
-    module: ModuleType | None
-    problem: str = ""  # a line for people
-    trace: str = ""  # the traceback, for a log
+    __slots__ = ("feature", "module", "problem", "trace")
+
+    def __init__(
+        self, feature: Feature, module: ModuleType | None, problem: str = "", trace: str = ""
+    ) -> None:
+        self.feature = feature
+        self.module = module
+        self.problem = problem
+        self.trace = trace
 
 
 def installed() -> Iterator[Feature]:
@@ -59,11 +68,32 @@ def installed() -> Iterator[Feature]:
 
 
 def _from_outside() -> Iterator[Feature]:
-    from importlib.metadata import entry_points
+    if not any(map(_may_have_features, sys.path)):
+        return
+    from importlib.metadata import entry_points  # which imports much
 
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
         version = point.dist.version if point.dist is not None else ""
         yield Feature(point.name, point.value, is_own=False, version=version)
+
+
+def _may_have_features(folder: str) -> bool:
+    """Whether packages in this folder of ``sys.path`` have features, as far as can be seen."""
+    try:
+        names = [name for name in os.listdir(folder or ".") if name.endswith(("-info", ".egg"))]
+    except NotADirectoryError:
+        return True  # an archive, into which this does not look
+    except OSError:
+        return False
+    for name in names:
+        try:
+            with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
+                if GROUP.encode() in file.read():
+                    return True
+        except OSError:
+            if name.endswith(".egg"):
+                return True
+    return False
 
 
 def modules(part: str) -> Iterator[FeatureModule]:
@@ -102,9 +132,11 @@ def module_of(feature: Feature, part: str) -> FeatureModule | None:
     """The feature's module of this name; None: it has none."""
     name = f"{feature.package}.{part}" if part else feature.package
     try:
-        if importlib.util.find_spec(name) is None:
-            return None
         return FeatureModule(feature, importlib.import_module(name))
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            return None
+        import traceback
+
         problem = f"the feature {feature.name} could not be loaded: {type(error).__name__}: {error}"
         return FeatureModule(feature, None, problem, traceback.format_exc())

@@ -6,6 +6,14 @@ regular expressions, because the quickest verbs do without that module.
 
 from __future__ import annotations
 
+#: States that wait for somebody, in the order in which they are counted.
+NEEDY = ("blocked", "limited", "stopped")
+_TONES = {
+    **dict.fromkeys((*NEEDY, "failed", "held"), "need"),
+    **dict.fromkeys(("seen", "completed", "idle"), "good"),
+    **dict.fromkeys(("busy", "starting", "waiting"), "work"),
+    "gone": "faint",
+}
 #: They count as letters, and are blank.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0")
 #: Variation selectors; the two of emoji are left.
@@ -97,3 +105,17 @@ def cut(text: str, room: int, mark: str = "…") -> str:
             break
         kept += char
     return kept + mark
+
+
+def age(ms: int) -> str:
+    """A duration in a few characters."""
+    seconds = max(0, ms) // 1000
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def tone(state: str) -> str:
+    """The tone of a state of an agent, a delivery or a turn."""
+    return _TONES.get(state, "")

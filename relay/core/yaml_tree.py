@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from relay.core.errors import RelayError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import RelayError, did_you_mean
 
 #: Mistakes that are told at once.
 MISTAKES_MAX = 20

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from relay.core.message import AWAITED, BY_HOOK, REPORTED, Message
+from relay.core.message import AWAITED, BY_HOOK, REPORTED, Message, QueueMode
 from relay.core.queue_modes import COLLECTED_MAX, SUMMARY_CHARS, SUMMARY_LINES
 from relay.directive.escape import clean, has_closing, quote_headers
 from relay.directive.line_parser import LineParser
@@ -166,8 +166,8 @@ def _closing(message: Message, marker: str) -> str:
 
 def _how_to_answer(message: Message) -> list[str]:
     if message.sender_kind == "relay":
-        # What a hook of the person's says may well want something.
-        asks = BY_HOOK.items() <= message.attributes.items()
+        # What a hook of the person's says, or what is for the turn that runs, is to be worked with.
+        asks = BY_HOOK.items() <= message.attributes.items() or message.mode is QueueMode.STEER
         return [] if asks else ["No answer needed"]
     parts = []
     attributes = message.attributes.items()

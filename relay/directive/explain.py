@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from relay.core.suggest import nearest
+from relay.core.errors import nearest
 from relay.directive.line_parser import BULLETS, LineParser
 
 _DIRECTIVE = re.compile(r"@([A-Za-z][\w-]{0,63}):(\S?)")

@@ -17,10 +17,9 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from relay.core.errors import Timeout, UsageError
+from relay.core.errors import Timeout, UsageError, did_you_mean
 from relay.core.features import named
 from relay.core.message import BODY_MAX, MODES, Message, QueueMode
-from relay.core.suggest import did_you_mean
 from relay.protocol.op import Op
 
 #: How long a sync handler waits when it does not say, in seconds.

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from relay.core.errors import ConfigError
+from relay.core.errors import ConfigError, did_you_mean
 from relay.core.plain import shown
-from relay.core.suggest import did_you_mean
 
 
 class HookEventName(StrEnum):

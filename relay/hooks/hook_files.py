@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from relay.core.projects import config_base
+from relay.core.paths import config_base
 from relay.directive.escape import clean
 from relay.hooks.dialects import event_in
 from relay.hooks.events import EVENTS, HookEventName

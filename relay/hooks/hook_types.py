@@ -273,6 +273,8 @@ class Aggregated:
     results: list[HookRun] = field(default_factory=list)
     errors: list[Failure] = field(default_factory=list)
     decision: Decision | None = None
+    #: A person has said yes to this call already, so the agent need not ask them. Never a hook's.
+    agreed: bool = False
     reason: str = ""
     stop: bool = False
     stop_reason: str = ""

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, did_you_mean
 from relay.core.message import BODY_MAX
 from relay.core.plain import NotPlain, encodable, plain, shown
-from relay.core.suggest import did_you_mean
 from relay.directive.escape import clean
 from relay.hooks.events import DENIABLE, HookEventName
 from relay.hooks.hook_types import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from inspect import isasyncgenfunction, iscoroutinefunction
 
 from relay.core.dispatch import RELAY_CHANNEL
-from relay.core.suggest import did_you_mean
+from relay.core.errors import did_you_mean
 from relay.core.visible import is_visible
 from relay.hooks.binding import Binding, BindingError, bind
 from relay.hooks.events import (

@@ -7,7 +7,7 @@ can do other things in between.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -298,28 +298,68 @@ def deliveries(ledger: Ledger, id_: str) -> list[DeliveryRow]:
     return [cast(DeliveryRow, dict(zip(names, row, strict=True))) for row in rows]
 
 
-def parked(ledger: Ledger, limit: int) -> list[Row]:
-    """Deliveries that wait for the person to let them go on, oldest first, with ``hops`` and
-    ``held_for``."""
-    rows = ledger.rows(
-        f"""{RECIPIENTS} SELECT {COLUMNS}, d.hops, d.parked FROM recipients
+#: Held messages, the names of their receivers in one text, and whether they came too fast.
+_PARKED = f"""{RECIPIENTS}, parked (event, sender, names, rate) AS (
+    SELECT event, sender, group_concat(recipient, char(31)), max(parked = {int(HeldFor.RATE)})
+    FROM (
+        SELECT d.event, {SENDER} AS sender, d.recipient, d.parked FROM recipients
             JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked > 0
-            JOIN events e ON e.seq = d.event ORDER BY d.event LIMIT ?""",
+            JOIN events e ON e.seq = d.event ORDER BY d.event, d.n)
+    GROUP BY event)"""
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedPair:
+    """What one sender has written to the same receivers, and waits for the person's decision."""
+
+    sender: str
+    to: tuple[str, ...]
+    count: int  # messages
+    rate: bool  # whether some were more than may be written in a minute
+    first: HistoryRow  # the oldest message
+    last: HistoryRow  # and the newest
+
+
+def parked_pairs(ledger: Ledger, limit: int) -> list[ParkedPair]:
+    """Messages that wait for the person to let them go on, the oldest first."""
+    rows = ledger.rows(
+        f"""{_PARKED} SELECT sender, names, count(*), max(rate), min(event), max(event)
+            FROM parked GROUP BY sender, names ORDER BY min(event) LIMIT ?""",
         (limit,),
     )
+    events = [event for row in rows for event in row[-2:]]
+    messages = {
+        row[0]: message_row(row)
+        for row in ledger.rows(
+            f"""SELECT {COLUMNS} FROM json_each(?) JOIN events e ON e.seq = json_each.value
+                JOIN deliveries d ON d.event = e.seq AND d.parked > 0 AND d.open = 1
+                ORDER BY d.n DESC""",
+            (json.dumps(events),),
+        )
+    }
     return [
-        {**message_row(row[:-2]), "hops": row[-2], "held_for": HeldFor(row[-1]).name.lower()}
-        for row in rows
+        ParkedPair(
+            sender, tuple(to.split("\x1f")), count, bool(rate), messages[first], messages[last]
+        )
+        for sender, to, count, rate, first, last in rows
     ]
 
 
-def parked_count(ledger: Ledger) -> int:
-    """How many deliveries wait for the person."""
-    found = ledger.row(
-        f"""{RECIPIENTS} SELECT count(*) FROM recipients
-            JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked > 0"""
+def parked_messages(
+    ledger: Ledger, sender: str, to: Sequence[str], last: str, limit: int
+) -> list[str]:
+    """The ids of what is held between these, up to the message with the id ``last``."""
+    rows = ledger.rows(
+        f"""{_PARKED} SELECT e.id FROM parked JOIN events e ON e.seq = parked.event
+            WHERE sender = ? AND names = ? AND parked.event <= ? ORDER BY parked.event LIMIT ?""",
+        (sender, "\x1f".join(to), seq_of(ledger, last), limit),
     )
-    return int(found[0])
+    return [id_ for (id_,) in rows]
+
+
+def parked_count(ledger: Ledger) -> int:
+    """How many messages wait for the person."""
+    return int(ledger.row(f"{_PARKED} SELECT count(*) FROM parked")[0])
 
 
 def waiting_for_nobody(

@@ -75,7 +75,8 @@ class WatchPush(Record):
       unread and the times have changed
     - ``turn``: agent, ids (the messages that it answers), text, state, usage {input, output,
       cached} or null, model, started_ms, ended_ms, cut?
-    - ``item``: item, open; with ``open`` false also answer, by
+    - ``item``: item, open; with ``open`` false also answer, by; again where an open one that was
+      told before has new words
     - ``obligation``: id, from, to, why (unanswered, gone)
     - ``gap``: lost (how many rows at most; -1: unknown, it was another broker)
     - what features add

@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from relay.core.errors import UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import UsageError, did_you_mean
 from relay.protocol import op as described
 from relay.protocol.op import Op
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from relay.protocol.op import Any, NotRequired, Op, Record, Request
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
 
 class ItemChoice(Record):
     """One of what the person can choose from."""
@@ -67,3 +71,25 @@ class ItemAnswers(Record):
 
 ITEMS = Op("items", Request, ItemsAnswer)
 ITEM_ANSWER = Op("item_answer", ItemAnswerRequest, ItemAnswers)
+
+
+def waiting_words(items: Iterable[Mapping[str, Any]]) -> str:
+    """``1 question waits, 9,940 messages are held``: how much waits for the person."""
+    questions = messages = 0
+    for item in items:
+        if item.get("kind") == "held":
+            messages += int((item.get("details") or {}).get("count") or 1)
+        else:
+            questions += 1
+    said = []
+    if questions:
+        said.append("1 question waits" if questions == 1 else f"{questions:,} questions wait")
+    if messages:
+        said.append("1 message is held" if messages == 1 else f"{messages:,} messages are held")
+    return ", ".join(said)
+
+
+def is_yes_or_no(item: Mapping[str, Any]) -> bool:
+    """Whether it asks for yes or no, so that several of its kind can be answered at once."""
+    keys = [one["key"] for one in item["choices"]]
+    return keys[:2] == ["yes", "no"] and keys[2:] in ([], ["always"])

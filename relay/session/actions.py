@@ -141,10 +141,11 @@ class SessionActions:
         """Do what ``@namespace:action text`` does, and tell the agent the result."""
         self._command(namespace, FeatureCommand(new_ulid(self._now_ms()), action, text))
 
-    def answer(self, identifier: str, text: str) -> None:
+    def answer(self, identifier: str, text: str, mode: QueueMode | None = None) -> None:
         """Tell the agent the result of the command with this id; repeated calls do nothing."""
         if self._admits():
-            self._tell(text, identifier[:10] + derived_ulid(0, identifier, "memory")[10:])
+            more = {"mode": mode.value} if mode else {}
+            self._tell(text, identifier[:10] + derived_ulid(0, identifier, "memory")[10:], **more)
 
     def _command(self, namespace: str, command: FeatureCommand) -> None:
         self._call(lambda: self._events.post(FeatureRequested(namespace, command)), Future())

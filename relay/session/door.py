@@ -110,8 +110,13 @@ class SessionFeature:
         """Why the call is refused, as its model is to read it; "": it is not. Known in time."""
         return ""
 
-    async def after(self, call: AgentHookCall) -> None:
-        """The call is over."""
+    def agreed(self, call: AgentHookCall) -> bool:
+        """Whether a person has just said yes to this very call, which ``before`` let go on."""
+        return False
+
+    async def after(self, call: AgentHookCall) -> str:
+        """The call is over; what its model is told with the answer, or ""."""
+        return ""
 
 
 class MissingGuard(SessionFeature):

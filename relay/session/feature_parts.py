@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.core.features import Feature, FeatureModule, modules
+from relay.core.message import QueueMode
 from relay.core.paths import Home
 from relay.hooks.registry import Registry
 from relay.session.actions import SessionActions
@@ -39,13 +40,14 @@ class FeatureParts:
     #: What ``state()`` of the features of an earlier session of this run was, by their names.
     saved: Mapping[str, Any]
 
-    def answer(self, id_: str, text: str) -> None:
-        """Tell the agent what came of the command with this id, once however often it is asked."""
-        self.actions.answer(id_, text)
+    def answer(self, id_: str, text: str, mode: QueueMode | None = None) -> None:
+        """Tell the agent what came of the command with this id, once however often it is asked.
+        By the mode "steer" it is something to work with, in the turn that runs if that can be."""
+        self.actions.answer(id_, text, mode)
 
-    def note(self, text: str) -> None:
-        """Tell the person, in ``relay status``."""
-        self.queue.post(PersonNote(text))
+    def note(self, text: str, instead_of: str = "") -> None:
+        """Tell the person, in ``relay status``, in the place of an earlier note."""
+        self.queue.post(PersonNote(text, instead_of))
 
     def spawn(self, work: Awaitable[None]) -> None:
         """Have it done beside the session; what fails is noted."""

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from relay.core.errors import did_you_mean
 from relay.core.message import QueueMode
-from relay.core.suggest import did_you_mean
 from relay.directive.grammar import Continued, Match, TooLong, Unclosed
 from relay.hooks.context import Context
 from relay.hooks.hook_types import CallOutcome

@@ -209,7 +209,8 @@ class Outbox:
         text = f"nobody is called {', '.join(unknown)} yet."
         if guesses := answer.get("did_you_mean"):
             text += f" Did you mean {' or '.join(guesses)}?"
-        text += f" Here now: {', '.join(answer.get('present') or ()) or 'nobody else'}."
+        here = ", ".join(answer.get("present") or ()) or "nobody else"
+        text += f" Here now: {here}. @relay:me is your user."
         yield AgentNotice(f"{text} The message is kept for seven days, in case that name comes")
 
     def _is_news(self, delivery: dict[str, Any]) -> bool:

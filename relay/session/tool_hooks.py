@@ -78,8 +78,12 @@ class Guard(Protocol):
         """Why the call is refused, as its model is to read it; "": it is not. Known in time."""
         ...
 
-    async def after(self, call: AgentHookCall) -> None:
-        """The call is over: write down what it changed."""
+    def agreed(self, call: AgentHookCall) -> bool:
+        """Whether a person has just said yes to this very call."""
+        ...
+
+    async def after(self, call: AgentHookCall) -> str:
+        """The call is over: write down what it changed; what its model is told, or ""."""
         ...
 
 
@@ -119,11 +123,12 @@ class ToolHookEndpoint:
             if call.event in _PHASES:
                 self._events.post(ReportEvent("tool_call", *_tool_call(call)))
             end = asyncio.get_running_loop().time() + DEADLINE
-            if call.event in _PHASES and (why := await self._refused(call, end)):
+            if call.event is HookEventName.BEFORE_TOOL and (why := await self._refused(call, end)):
                 return self._codec.answer(call, _denied(why))
+            told = await self._over(call) if call.event is HookEventName.AFTER_TOOL else ""
             asked = self._engine.has(call.event)
             if call.waits:
-                return await self._answered(call, asked, end)
+                return await self._answered(call, asked, end, told)
             if asked:
                 self._events.post(HooksObserved(call.event, call.fields))
             return {}
@@ -134,15 +139,18 @@ class ToolHookEndpoint:
             return self._shut(call, why)
 
     async def _refused(self, call: AgentHookCall, end: float) -> str:
-        """Why the tool may not run, by what comes before all hooks; "" where it may, or has."""
-        if call.event is HookEventName.AFTER_TOOL:
-            for guard in self._guards:
-                try:
-                    await guard.after(call)
-                except Exception as error:  # the others still have to be told
-                    self._events.post(failure(error))
-            return ""
+        """Why the tool may not run, by what comes before all hooks; "" where it may."""
         return (self._gate and self._gate(call)) or await self._guarded(call, end)
+
+    async def _over(self, call: AgentHookCall) -> str:
+        """Tell the guards; what they have the model told."""
+        texts = []
+        for guard in self._guards:
+            try:
+                texts.append(await guard.after(call))
+            except Exception as error:  # the others still have to be told
+                self._events.post(failure(error))
+        return "\n\n".join(filter(None, texts))
 
     async def _guarded(self, call: AgentHookCall, end: float) -> str:
         for guard in self._guards:
@@ -151,18 +159,24 @@ class ToolHookEndpoint:
                 return why
         return ""
 
-    async def _answered(self, call: AgentHookCall, asked: bool, end: float) -> dict[str, Any]:
-        """What the hooks say, where there are any, and what goes with it."""
+    async def _answered(
+        self, call: AgentHookCall, asked: bool, end: float, told: str
+    ) -> dict[str, Any]:
+        """What the hooks say, where there are any, and what goes with it: first ``told``."""
         result = await self._decide(call, end) if asked else Aggregated()
+        if told:
+            result = replace(result, context="\n\n".join(filter(None, (told, result.context))))
         if call.event is HookEventName.BEFORE_TOOL and not result.blocked:
-            changed = rewritten(call, result)
+            last, changed = call, rewritten(call, result)
             if changed is not None:
-                again = replace(call, fields={**call.fields, "tool_input": changed})
-                if why := await self._guarded(again, end):
+                last = replace(call, fields={**call.fields, "tool_input": changed})
+                if why := await self._guarded(last, end):
                     return self._codec.answer(call, _denied(why))
+            result.agreed = any(guard.agreed(last) for guard in self._guards)
+            asked = asked or result.agreed
         attachment = await self._attachment(call, result)
         if attachment is None:
-            return self._codec.answer(call, result) if asked else {}
+            return self._codec.answer(call, result) if asked or told else {}
         try:
             context = "\n\n".join(filter(None, (result.context, attachment.text)))
             said = self._codec.answer(call, replace(result, context=context))

@@ -25,10 +25,10 @@ from relay.config.door import Setting
 from relay.config.settings import Settings
 from relay.core.log import Log
 from relay.core.paths import Home
+from relay.core.visible import tone
 from relay.hooks.registry import Registry
 from relay.ledger.store import Ledger
 from relay.session.door import SessionFacts, SessionFeature
-from relay.ui.row_view import tone
 
 #: Seconds that a feature may take to end, when nothing was asked of it.
 ENDS = 10.0

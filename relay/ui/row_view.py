@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from relay.core.features import modules
-from relay.core.visible import visible
+from relay.core.visible import NEEDY, tone, visible
 
 Json = dict[str, Any]
 #: A text, and its tone: "" (plain), "bold", "faint", "name", "choice", or that of a state.
@@ -24,25 +24,30 @@ Piece = tuple[str, str]
 _HEAD = {"seq", "at_ms", "what", "names"}
 #: Characters of a text that are shown.
 _TEXT_MAX = 1000
-#: States that wait for somebody, in the order in which they are counted.
-NEEDY = ("blocked", "limited", "stopped")
-_TONES = {
-    **dict.fromkeys((*NEEDY, "failed", "held"), "need"),
-    **dict.fromkeys(("seen", "completed", "idle"), "good"),
-    **dict.fromkeys(("busy", "starting", "waiting"), "work"),
-    "gone": "faint",
-}
 _ASKS = {"question": "asks", "approval": "wants", "held": "is held", "persona": "needs you"}
-
-
-def tone(state: str) -> str:
-    """The tone of a state of an agent, a delivery or a turn."""
-    return _TONES.get(state, "")
 
 
 def words(row: Json) -> str:
     """A row as plain text."""
     return "".join(text for text, _ in pieces(row)).rstrip()
+
+
+def matters(row: Json) -> bool:
+    """Whether a person wants to know it: messages, what does not go on, who comes and goes, and
+    what waits for them. The rest is how far things are."""
+    match row["what"]:
+        case "message" | "obligation" | "gap":
+            return True
+        case "delivery":
+            return tone(row["state"]) == "need"
+        case "agent":
+            comes = row["was"] in (None, "gone") or row["state"] == "gone"
+            return row["was"] != row["state"] and (comes or row["state"] in NEEDY)
+        case "turn":
+            return bool(row["state"] != "completed")
+        case "item":
+            return not row.get("again")
+    return any(how == "need" for _, how in pieces(row))
 
 
 def pieces(row: Json) -> list[Piece]:
@@ -138,6 +143,10 @@ _PIECES: dict[str, Callable[[Json], list[Piece]]] = {
 
 def who_asks(item: Json) -> str:
     """The agent of an item, and what it does."""
+    count = (item.get("details") or {}).get("count", 1)
+    if item["kind"] == "held" and count > 1:
+        to = ", ".join(item["details"]["to"])
+        return visible(f"{item['agent']} → {to}: {count:,} held")
     return visible(f"{item['agent']} {_ASKS.get(item['kind'], item['kind'])}")
 
 
@@ -146,15 +155,6 @@ def choices_of(item: Json) -> str:
     choices = [(str(one["key"]), str(one["label"])) for one in item.get("choices") or ()]
     shown = (key if key == label.lower() else f"{key} {label}" for key, label in choices)
     return visible(" · ".join(shown) or "yes · no")
-
-
-def age(ms: int) -> str:
-    """A duration in a few characters."""
-    seconds = max(0, ms) // 1000
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
 
 
 def _short(text: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from relay.agents.past import ClaudeTurns, CodexTurns, PastReader
+from relay.agents import past as module
+from relay.agents.past import ClaudeTurns, CodexTurns, PastReader, last_turns
 from relay.protocol.past_turns import PastEnd, PastTurns
 
 HERE = Path(__file__).parent
@@ -102,8 +104,6 @@ def _spoil(value: Any, chance: random.Random, odd: tuple[Any, ...]) -> None:
 
 
 # -- Claude Code
-
-
 def said(uuid: str, parent: str | None, text: str, **more: Any) -> dict[str, Any]:
     kind = "assistant" if text.startswith("!") else "user"
     message = {"role": kind, "content": text, **more.pop("message", {})}
@@ -197,8 +197,6 @@ def test_sub_agents_in_the_conversations_own_file_have_a_session_of_their_own() 
 
 
 # -- Codex
-
-
 def test_a_conversation_of_codex_with_failures_and_a_compaction() -> None:
     reader = CodexTurns({})
     for record in records_of(FILES["conversation"]):
@@ -247,3 +245,38 @@ def test_an_older_codex_tells_of_no_turns() -> None:
         *("completed", "completed", "interrupted")
     ]
     assert [one.content for one in rows.messages if one.turn == first] == ["one", "seven"]
+
+
+def record(kind: str, number: int, text: str, **more: object) -> str:
+    message = {"role": kind, "content": text}
+    if kind == "assistant":
+        message = {"role": kind, "content": [{"type": "text", "text": text}], "model": "m"}  # type: ignore[dict-item]
+    fields = {
+        "type": kind,
+        "uuid": f"u{number}",
+        "parentUuid": f"u{number - 1}",
+        "message": message,
+    }
+    at = f"2026-11-23T10:00:{number:02d}Z"
+    return json.dumps({**fields, "sessionId": "s1", "timestamp": at, "cwd": "/", **more}) + "\n"
+
+
+def test_the_end_of_a_transcript_is_told_turn_by_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.jsonl"
+    lines = ["no json\n", "[1]\n"]
+    for number in range(1, 13, 2):
+        lines.append(record("user", number, f"ask {number}", promptId=f"p{number}"))
+        lines.append(record("assistant", number + 1, f"said {number}"))
+    path.write_text("".join(lines))
+    turns = last_turns("claude", str(path), 2)
+    assert [(one["prompt"], one["text"]) for one in turns] == [
+        ("ask 9", "said 9"),
+        ("ask 11", "said 11"),
+    ]
+    assert turns[-1]["model"] == "m" and turns[-1]["state"]
+    monkeypatch.setattr(module, "TAIL_MAX", len(lines[-1]) + len(lines[-2]) + 10)
+    assert [one["prompt"] for one in last_turns("claude", str(path), 9)] == ["ask 11"]
+    os.mkfifo(tmp_path / "pipe")
+    assert last_turns("codex", str(tmp_path / "pipe"), 1) == []

@@ -31,32 +31,29 @@ pytestmark = pytest.mark.usefixtures("served")
 BURST = 2000
 
 
-def test_a_burst_to_one_receiver(home: Home) -> None:
-    async def play() -> None:
-        async with Session(home, "Al") as al, Session(home, "Bob", "run-2") as bob:
-            reports: set[asyncio.Task[object]] = set()
-            loop = asyncio.get_running_loop()
+async def test_a_burst_to_one_receiver(home: Home) -> None:
+    async with Session(home, "Al") as al, Session(home, "Bob", "run-2") as bob:
+        reports: set[asyncio.Task[object]] = set()
+        loop = asyncio.get_running_loop()
 
-            def seen(push: Json) -> None:
-                report = bob.client.report(push["id"], State.SEEN, proof="test")
-                reports.add(loop.create_task(report))
+        def seen(push: Json) -> None:
+            report = bob.client.report(push["id"], State.SEEN, proof="test")
+            reports.add(loop.create_task(report))
 
-            bob.on_deliver = seen
-            await asyncio.gather(*(al.client.send("Bob", f"{i}") for i in range(BURST)))
-            await bob.until(lambda: len(bob.delivered()) >= BURST, timeout=120)
-            await asyncio.gather(*reports)
-            bodies = [int(push["body"]) for push in bob.delivered()]
-            assert bodies == list(range(BURST))
-            assert [push["delivery"] for push in bob.delivered()] == list(range(1, BURST + 1))
+        bob.on_deliver = seen
+        await asyncio.gather(*(al.client.send("Bob", f"{i}") for i in range(BURST)))
+        await bob.until(lambda: len(bob.delivered()) >= BURST, timeout=120)
+        await asyncio.gather(*reports)
+        bodies = [int(push["body"]) for push in bob.delivered()]
+        assert bodies == list(range(BURST))
+        assert [push["delivery"] for push in bob.delivered()] == list(range(1, BURST + 1))
 
-            def receipts() -> list[Json]:
-                return [push for push in al.pushes if push["push"] == "receipt"]
+        def receipts() -> list[Json]:
+            return [push for push in al.pushes if push["push"] == "receipt"]
 
-            await al.until(lambda: len(receipts()) >= BURST, timeout=60)
-            assert {push["state"] for push in receipts()} == {"seen"}
-            assert len({push["id"] for push in receipts()}) == BURST
-
-    asyncio.run(play())
+        await al.until(lambda: len(receipts()) >= BURST, timeout=60)
+        assert {push["state"] for push in receipts()} == {"seen"}
+        assert len({push["id"] for push in receipts()}) == BURST
 
 
 def test_a_session_has_a_window_of_deliveries_in_hand(home: Home) -> None:
@@ -105,31 +102,27 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def test_after_a_crash_of_the_broker_everything_open_is_offered_again(home: Home) -> None:
+async def test_after_a_crash_of_the_broker_everything_open_is_offered_again(home: Home) -> None:
     stop_broker(home)
-
-    async def play() -> None:
-        async with Session(home, "Al") as al, Session(home, "Bob", "run-2") as bob:
-            first = (await al.client.send("Bob", "first"))["id"]
-            second = (await al.client.send("Bob", "second"))["id"]
-            await bob.until(lambda: len(bob.delivered()) == 2)
-            await bob.client.report(first, State.DELIVERING, attempt=1)
-            await bob.client.report(first, State.SUBMITTED)
-            pid = (await al.client.request(HELLO))["pid"]
-            os.kill(pid, signal.SIGKILL)
-            third = (await al.client.send("Bob", "third"))["id"]
-            await bob.until(lambda: len(bob.delivered()) == 5)
-            again = bob.delivered()[2:]
-            assert [(p["id"], p["state"], p["attempt"]) for p in again] == [
-                (first, "submitted", 1),
-                (second, "queued", 0),
-                (third, "queued", 0),
-            ]
-            await bob.client.report(first, State.SEEN, proof="it had landed")
-            shown = (await al.client.request(SHOW, id=first))["message"]["deliveries"][0]
-            assert (shown["state"], shown["attempts"]) == ("seen", 1)
-
-    asyncio.run(play())
+    async with Session(home, "Al") as al, Session(home, "Bob", "run-2") as bob:
+        first = (await al.client.send("Bob", "first"))["id"]
+        second = (await al.client.send("Bob", "second"))["id"]
+        await bob.until(lambda: len(bob.delivered()) == 2)
+        await bob.client.report(first, State.DELIVERING, attempt=1)
+        await bob.client.report(first, State.SUBMITTED)
+        pid = (await al.client.request(HELLO))["pid"]
+        os.kill(pid, signal.SIGKILL)
+        third = (await al.client.send("Bob", "third"))["id"]
+        await bob.until(lambda: len(bob.delivered()) == 5)
+        again = bob.delivered()[2:]
+        assert [(p["id"], p["state"], p["attempt"]) for p in again] == [
+            (first, "submitted", 1),
+            (second, "queued", 0),
+            (third, "queued", 0),
+        ]
+        await bob.client.report(first, State.SEEN, proof="it had landed")
+        shown = (await al.client.request(SHOW, id=first))["message"]["deliveries"][0]
+        assert (shown["state"], shown["attempts"]) == ("seen", 1)
 
 
 def test_a_new_run_gets_what_the_last_one_left_open(home: Home) -> None:
@@ -227,22 +220,18 @@ def test_a_window_is_read_on_past_what_the_session_has_in_hand() -> None:
     assert line.got == [str(event) for event in range(1, WINDOW + 2)]
 
 
-def test_after_a_failed_commit_a_window_is_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_failed_commit_a_window_is_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery_window, "_AGAIN_AFTER", 0.0)
     shelf, line = _Shelf(), _Line()
     windows, jobs = _windows(shelf)
     shelf.open = [(1, "one")]
-
-    async def play() -> None:
-        windows.open("Bob", cast(Any, line))
-        jobs.pop(0)(batch := Batch(0))
-        for call in batch.on_failure:
-            call()
-        async with asyncio.timeout(20):
-            while not jobs:
-                await asyncio.sleep(0)
-        jobs.pop(0)(batch := Batch(0))
-        commit(batch)
-
-    asyncio.run(play())
+    windows.open("Bob", cast(Any, line))
+    jobs.pop(0)(batch := Batch(0))
+    for call in batch.on_failure:
+        call()
+    async with asyncio.timeout(20):
+        while not jobs:
+            await asyncio.sleep(0)
+    jobs.pop(0)(batch := Batch(0))
+    commit(batch)
     assert line.got == ["one"]

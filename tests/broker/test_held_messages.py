@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -19,8 +18,8 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
 from relay.protocol.agent_ops import AGENT_STATE, PERSON
-from relay.protocol.broker_ops import STATUS
-from relay.protocol.message_ops import HISTORY, INBOX, SEND, SHOW, STATE, DeliveryState
+from relay.protocol.broker_ops import STATUS, WATCH
+from relay.protocol.message_ops import CANCEL, HISTORY, INBOX, SEND, SHOW, STATE, DeliveryState
 from tests.broker.support import (
     Json,
     decide,
@@ -34,12 +33,6 @@ from tests.broker.support import (
 pytestmark = pytest.mark.usefixtures("served")
 
 OWNER = owner_name()
-
-
-@pytest.fixture
-def client(home: Home) -> Iterator[BrokerClient]:
-    with connect(home) as client:
-        yield client
 
 
 def next_delivery(agent: BrokerClient) -> Json:
@@ -86,18 +79,22 @@ def test_a_chain_stops_and_the_person_lets_it_go_on(home: Home, client: BrokerCl
         stopped = say(al, "Bob", "thank you")
         assert (stopped["state"], stopped["parked"]) == ("held", True)
         assert "21 messages followed from one another" in str(stopped["reason"])
-        assert say(al, "Bob", "thanks again")["state"] == "held"
-        first, second = held(client)
-        assert (first["what"], second["what"]) == ("to Bob: thank you", "to Bob: thanks again")
-        assert first["about"] == [stopped["reason"]]
-        assert first["details"] == {"to": ["Bob"], "reason": stopped["reason"], "thread": None}
+        [item] = held(client)
+        assert (item["what"], item["about"]) == ("to Bob: thank you", [stopped["reason"]])
+        assert item["details"] == {
+            "to": ["Bob"],
+            "reason": stopped["reason"],
+            "thread": None,
+            "count": 1,
+            "last": item["id"],
+        }
         [told] = client.request(INBOX, name=OWNER)["rows"]
         assert told["from"] == "relay" and "relay answer ID yes" in told["body"]
-        decide(client, "yes", first["id"][-8:])
+        decide(client, "yes", item["id"][-8:])
         assert read(bob)["body"] == "thank you"
         # The person has looked: from there it counts anew.
         assert say(bob, "Al", "you are welcome")["state"] == "queued"
-        assert held(client) == [second]
+        assert held(client) == []
 
 
 def test_a_word_of_the_person_begins_a_chain_anew(home: Home, client: BrokerClient) -> None:
@@ -155,7 +152,8 @@ def test_too_many_a_minute_wait_also_after_a_restart(
         assert say(al, "Bob", "6")["state"] == "held"
         assert [read(bob)["body"] for _ in range(3)] == ["0", "1", "2"]
         with connect(home) as client:
-            assert len(held(client)) == client.request(STATUS)["parked"] == 4
+            [item] = held(client)
+            assert item["details"]["count"] == client.request(STATUS)["parked"] == 4
             decide(client, "yes")
         assert [read(bob)["body"] for _ in range(4)] == ["3", "4", "5", "6"]
 
@@ -168,6 +166,43 @@ def test_the_person_refuses(home: Home, client: BrokerClient) -> None:
         assert held(client) == []
         [row] = client.request(HISTORY, grep="thank you")["rows"]
         assert (row["state"], row["reason"]) == ("failed", "the person refused it")
+
+
+def test_a_flood_is_one_item_that_is_counted(
+    home: Home, monkeypatch: pytest.MonkeyPatch, client: BrokerClient
+) -> None:
+    monkeypatch.setattr("relay.broker.loop_guard.PARKED_MAX", 3)
+    with (
+        register(home, "Al") as al,
+        register(home, "Bob", run="run-2") as bob,
+        connect(home) as watcher,
+    ):
+        exchange(al, bob, HOPS_MAX)
+        watcher.request(WATCH, kinds=["item"])
+        for number in range(10):
+            ids = al.request(SEND, to="Bob", body=f"{number}")["id"]
+
+        def counts(until: Json) -> list[Json]:
+            """What watchers are told of items, up to a row with these fields."""
+            rows: list[Json] = []
+            while not rows or not until.items() <= rows[-1].items():
+                rows += watcher.next_push(20)["rows"]  # type: ignore[index]
+            return rows
+
+        told = counts({"open": True})
+        while told[-1]["item"]["details"]["count"] < 10:
+            told += counts({"open": True, "again": True})
+        assert len({row["item"]["id"] for row in told}) == 1 and "again" not in told[0]
+        al.request(CANCEL, id=ids)
+        while told[-1]["item"]["details"]["count"] == 10:
+            told += counts({"again": True})
+        [item] = held(client)
+        assert (item["details"]["count"], item["what"]) == (9, "to Bob: 8")
+        assert len(client.request(INBOX, name=OWNER)["rows"]) == 1  # the person is told once
+        decide(client, "yes")
+        assert counts({"open": False})[-1]["answer"] == "let go"
+        assert [read(bob)["body"] for _ in range(9)] == [f"{number}" for number in range(9)]
+        assert held(client) == []
 
 
 def test_another_run_of_the_same_name_begins_a_chain_anew(home: Home) -> None:

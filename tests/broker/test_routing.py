@@ -75,7 +75,7 @@ def test_an_unknown_name_is_waited_for_and_explained_to_an_agent() -> None:
     assert routing.routes[0].state is State.WAITING
     assert routing.routes[0].reason == "nobody is called Bobb yet"
     assert routing.did_you_mean == ["Bob"]
-    assert routing.present == ["Bob"]
+    assert routing.present == ["Bob", "ann"]
 
 
 def test_a_person_at_a_shell_is_refused() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -39,12 +39,6 @@ from tests.support import wait_until
 pytestmark = pytest.mark.usefixtures("served")
 
 OWNER = owner_name()
-
-
-@pytest.fixture
-def client(home: Home) -> Iterator[BrokerClient]:
-    with connect(home) as client:
-        yield client
 
 
 def agent(client: BrokerClient, name: str) -> Json:
@@ -362,7 +356,7 @@ def test_a_message_for_a_name_that_comes_later(home: Home) -> None:
             "state": "waiting",
             "reason": "nobody is called Bobby yet",
         }
-        assert answer["present"] == []
+        assert answer["present"] == [owner_name()]
         with register(home, "bobby") as bob:
             assert deliver(bob)["body"] == "for later"
             push = al.next_push(20)
@@ -456,6 +450,24 @@ def test_a_tool_that_asks_before_its_agent_is_known_waits_a_moment(
         with register(home, "Al", run="run-early"):
             sent.result(10)
             assert deliver(bob)["from"] == "Al"
+
+
+def test_an_agent_writes_to_the_person_by_any_word_for_them(
+    home: Home, client: BrokerClient
+) -> None:
+    login = pwd.getpwuid(os.getuid()).pw_name
+    with register(home, "Bob") as bob:
+        for to in ("me", "User", "human", login, ["ME", "user"]):
+            [told] = bob.request(SEND, to=to, body="!")["deliveries"]
+            assert told["to"] == owner_name()
+        assert len(client.request(INBOX, name="me")["rows"]) == 5
+        unknown = bob.request(SEND, to="Zed", body="!")
+        assert unknown["present"] == [owner_name()]
+        client.request(SEND, to="Bob", body="?", **speaking_as("human"))
+        assert bob.request(SEND, to="human", body="!")["deliveries"][0]["to"] == "human"
+    with pytest.raises(NotFound) as failure:
+        client.request(INBOX, name="Zed")
+    assert f"you are {owner_name()}" in failure.value.hint
 
 
 def test_an_agent_answers_the_person_who_wrote(home: Home, client: BrokerClient) -> None:

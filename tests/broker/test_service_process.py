@@ -50,30 +50,26 @@ with socket.socket(fileno=0) as channel:
 """
 
 
-def test_what_it_prints_holds_it_up_no_longer_than_reading_takes(tmp_path: Path) -> None:
+async def test_what_it_prints_holds_it_up_no_longer_than_reading_takes(tmp_path: Path) -> None:
     """And all that it printed before it answers is read before its answer."""
+    process: ServiceProcess
 
-    async def run() -> tuple[int, float]:
-        process: ServiceProcess
+    def received(line: bytes) -> tuple[int, int]:
+        return 1, process.take_printed().left_out
 
-        def received(line: bytes) -> tuple[int, int]:
-            return 1, process.take_printed().left_out
-
-        began = time.monotonic()
-        process = ServiceProcess(
-            [sys.executable, "-c", _PRINTS],
-            cwd=str(tmp_path),
-            log=str(tmp_path / "log"),
-            received=received,
-            ended=lambda how: None,
-        )
-        async with asyncio.timeout(30):
-            left_out: int = await process.ask(1, b"")
-        took = time.monotonic() - began
-        await process.close(5)
-        return left_out, took
-
-    left_out, took = asyncio.run(run())
+    began = time.monotonic()
+    process = ServiceProcess(
+        [sys.executable, "-c", _PRINTS],
+        cwd=str(tmp_path),
+        log=str(tmp_path / "log"),
+        received=received,
+        ended=lambda how: None,
+    )
+    async with asyncio.timeout(30):
+        left_out: int = await process.ask(1, b"")
+    took = time.monotonic() - began
+    await process.close(5)
+    left_out, took = (left_out, took)
     assert left_out == 20_000_014 - 16 * 1024
     assert took < 10  # at the rate at which it is logged it takes 19 s
     log = (tmp_path / "log").read_text()

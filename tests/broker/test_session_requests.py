@@ -1,11 +1,11 @@
-"""Other processes ask a session: over real sockets, with scripts for sessions."""
+"""Other processes ask a session, and sessions tell of their hooks: over real sockets."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, closing
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import ExitStack, asynccontextmanager, closing
 from typing import Any
 
 import pytest
@@ -13,13 +13,15 @@ import pytest
 from relay.broker import ops_hooks
 from relay.broker.client import connect
 from relay.broker.connection import OUTPUT_MAX
+from relay.broker.ops_hooks import RECORDS_MAX, TEXT_MAX
 from relay.broker.start import open_socket
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
 from relay.core.paths import Home
-from relay.protocol.agent_ops import AGENT_STATE, ANSWER, ASK
+from relay.protocol.agent_ops import AGENT_STATE, ANSWER, ASK, HOOK_LOG, HOOKS_RAN
 from relay.protocol.broker import LINE_MAX, encode
 from relay.protocol.broker_ops import HELLO, STATUS
 from relay.protocol.message_ops import SEND
+from relay.protocol.op import Auth
 from tests.broker.support import Json, Session, register, registration, stop_broker
 from tests.support import unchecked
 
@@ -72,18 +74,16 @@ class Person(Session):
         return self
 
 
-def play(home: Home, scenario: Callable[[Bench], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        async with asyncio.timeout(60), Session(home, "Ann") as ann, Person(home, "") as person:
-            bench = Bench(home, ann, person)
-            try:
-                await scenario(bench)
-            finally:
-                for asked in bench.asked:
-                    asked.cancel()
-                await asyncio.gather(*bench.asked, return_exceptions=True)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def play(home: Home) -> AsyncIterator[Bench]:
+    async with asyncio.timeout(60), Session(home, "Ann") as ann, Person(home, "") as person:
+        bench = Bench(home, ann, person)
+        try:
+            yield bench
+        finally:
+            for asked in bench.asked:
+                asked.cancel()
+            await asyncio.gather(*bench.asked, return_exceptions=True)
 
 
 async def error_of(asked: Awaitable[Any]) -> RelayError:
@@ -92,8 +92,8 @@ async def error_of(asked: Awaitable[Any]) -> RelayError:
     return caught.value
 
 
-def test_a_request_gets_the_response_of_the_session_and_nothing_is_stored(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_request_gets_the_response_of_the_session_and_nothing_is_stored(home: Home) -> None:
+    async with play(home) as bench:
         asked = bench.ask(timeout=20)
         [push] = await bench.pushed()
         asked_for = {"kind": "hooks", "by": "person", "request": REQUEST, "timeout": 20.0}
@@ -104,19 +104,16 @@ def test_a_request_gets_the_response_of_the_session_and_nothing_is_stored(home: 
         assert not await bench.answer(push, response(reason="another"))
         bench.ask()
         assert (await bench.pushed(2))[1]["timeout"] == ops_hooks.TIMEOUT
-
-    play(home, scenario)
     stop_broker(home)
     with closing(sqlite3.connect(home.ledger)) as ledger:
         for table in ("events", "hook_invocations"):
             assert ledger.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
 
 
-def test_who_is_not_there_cannot_be_asked(home: Home) -> None:
+async def test_who_is_not_there_cannot_be_asked(home: Home) -> None:
     with register(home, "Bob", run="r2") as bob:
         bob.request(AGENT_STATE, state="gone")
-
-    async def scenario(bench: Bench) -> None:
+    async with play(home) as bench:
         unknown = await error_of(bench.ask(agent="An"))
         assert isinstance(unknown, NotFound)
         assert "no agent is called An" in unknown.message and "Ann" in unknown.hint
@@ -128,21 +125,17 @@ def test_who_is_not_there_cannot_be_asked(home: Home) -> None:
         for name in (None, "", 7, "relay", "a b"):
             assert isinstance(await error_of(bench.ask(agent=name)), UsageError)
 
-    play(home, scenario)
 
-
-def test_an_agent_has_no_hooks_run_by_asking(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_an_agent_has_no_hooks_run_by_asking(home: Home) -> None:
+    async with play(home) as bench:
         for token in ("wrong", "secret"):
             refused = await error_of(bench.ask(auth={"run": "run-1", "token": token}))
             assert refused.code == "forbidden" and "only the person" in refused.message
         assert bench.ann.pushes == []
 
-    play(home, scenario)
 
-
-def test_an_agent_asks_its_own_session_for_its_intent_and_no_other_one(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_an_agent_asks_its_own_session_for_its_intent_and_no_other_one(home: Home) -> None:
+    async with play(home) as bench:
         asks = {"kind": "governance", "auth": {"run": "run-1", "token": "secret"}}
         asked = bench.ask(agent=None, **asks)
         [push] = await bench.pushed()
@@ -154,11 +147,9 @@ def test_an_agent_asks_its_own_session_for_its_intent_and_no_other_one(home: Hom
         nobody = await error_of(bench.ask(agent=None, kind="governance"))
         assert isinstance(nobody, UsageError)
 
-    play(home, scenario)
 
-
-def test_after_its_time_the_asker_is_told_and_a_late_answer_is_dropped(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_after_its_time_the_asker_is_told_and_a_late_answer_is_dropped(home: Home) -> None:
+    async with play(home) as bench:
         late = await error_of(bench.ask(timeout=0.05))
         assert isinstance(late, Timeout) and "Ann did not answer within 0.05 s" in late.message
         [push] = await bench.pushed()
@@ -171,11 +162,9 @@ def test_after_its_time_the_asker_is_told_and_a_late_answer_is_dropped(home: Hom
             error = await error_of(bench.ask(timeout=seconds))
             assert "up to 120" in error.message
 
-    play(home, scenario)
 
-
-def test_two_with_the_same_correlation_id_are_two(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_two_with_the_same_correlation_id_are_two(home: Home) -> None:
+    async with play(home) as bench:
         first, second = bench.ask(), bench.ask()
         one, two = await bench.pushed(2)
         assert await bench.answer(two, response(reason="two"))
@@ -183,8 +172,6 @@ def test_two_with_the_same_correlation_id_are_two(home: Home) -> None:
         assert not first.done()
         assert await bench.answer(one, response(reason="one"))
         assert (await first)["response"]["reason"] == "one"
-
-    play(home, scenario)
 
 
 def nested(depth: int) -> Any:
@@ -199,18 +186,16 @@ def nested(depth: int) -> Any:
     [None, "yes", [], 1, {"deep": nested(200)}],
     ids=["none", "text", "list", "number", "deep"],
 )
-def test_garbage_from_the_session_is_an_internal_error(home: Home, garbage: object) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_garbage_from_the_session_is_an_internal_error(home: Home, garbage: object) -> None:
+    async with play(home) as bench:
         asked = bench.ask()
         [push] = await bench.pushed()
         assert await bench.answer(push, garbage)
         assert (await error_of(asked)).code == "internal_error"
 
-    play(home, scenario)
 
-
-def test_an_error_of_the_session_is_the_askers(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_an_error_of_the_session_is_the_askers(home: Home) -> None:
+    async with play(home) as bench:
         asked = bench.ask(kind="approval")
         [push] = await bench.pushed()
         assert push["kind"] == "approval"
@@ -224,8 +209,6 @@ def test_an_error_of_the_session_is_the_askers(home: Home) -> None:
         odd = {"code": "odd", "message": [], "status": [2], "details": "no"}
         assert (await bench.ann.client.request(ANSWER, id=push["id"], error=odd))["taken"]
         assert (await error_of(asked)).code == "odd"
-
-    play(home, scenario)
 
 
 def test_a_response_that_fits_into_no_line_is_an_internal_error(home: Home) -> None:
@@ -270,8 +253,8 @@ def test_half_a_character_is_refused_on_both_ways(home: Home) -> None:
             assert b"half of a surrogate pair" in lines.readline()
 
 
-def test_only_the_session_that_was_asked_answers(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_only_the_session_that_was_asked_answers(home: Home) -> None:
+    async with play(home) as bench:
         asked = bench.ask()
         [push] = await bench.pushed()
         forged = {"id": push["id"], "response": response()}
@@ -285,11 +268,9 @@ def test_only_the_session_that_was_asked_answers(home: Home) -> None:
         assert await bench.answer(push, response(reason="mine"))
         assert (await asked)["response"]["reason"] == "mine"
 
-    play(home, scenario)
 
-
-def test_a_session_that_goes_away_ends_its_requests_also_when_it_returns(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_session_that_goes_away_ends_its_requests_also_when_it_returns(home: Home) -> None:
+    async with play(home) as bench:
         async with Session(home, "Bob", run="r2") as bob:
             asked = bench.ask(agent="Bob")
             await bob.until(lambda: bob.pushes)
@@ -307,11 +288,9 @@ def test_a_session_that_goes_away_ends_its_requests_also_when_it_returns(home: H
                 other.sendall(encode({"n": 1, "op": "register", **registration("Bob", "r2")}))
                 assert (await error_of(asked)).code == "session_gone"
 
-    play(home, scenario)
 
-
-def test_an_asker_that_goes_away_is_forgotten(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_an_asker_that_goes_away_is_forgotten(home: Home) -> None:
+    async with play(home) as bench:
         raw = open_socket(home)
         for n in range(ops_hooks.PER_AGENT_MAX):
             asked = {"op": "ask", "agent": "Ann", "kind": "hooks", "request": REQUEST}
@@ -334,11 +313,9 @@ def test_an_asker_that_goes_away_is_forgotten(home: Home) -> None:
         assert await bench.answer(last, response())
         assert (await asked)["response"] == response()
 
-    play(home, scenario)
 
-
-def test_what_one_agent_and_all_of_them_have_in_hand_is_bounded(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_what_one_agent_and_all_of_them_have_in_hand_is_bounded(home: Home) -> None:
+    async with play(home) as bench:
         big = {**REQUEST, "input": {"x": "y" * (ops_hooks.REQUEST_MAX - 500)}}
         most = ops_hooks.AGENT_BYTES_MAX // ops_hooks.REQUEST_MAX
         for _ in range(most):
@@ -356,8 +333,6 @@ def test_what_one_agent_and_all_of_them_have_in_hand_is_bounded(home: Home) -> N
             answer = {"id": bob.pushes[0]["id"], "response": response()}
             assert (await bob.client.request(ANSWER, **answer))["taken"]
             assert (await asked)["response"] == response()
-
-    play(home, scenario)
 
 
 def test_a_session_that_does_not_read_is_asked_no_more_and_not_cut_off(home: Home) -> None:
@@ -399,10 +374,9 @@ def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
         assert caught.value.code == "busy"
 
 
-def test_a_broker_that_ends_is_not_asked_again_in_the_asker_s_name(home: Home) -> None:
+async def test_a_broker_that_ends_is_not_asked_again_in_the_asker_s_name(home: Home) -> None:
     """Hooks do things: a client must not run them twice by itself."""
-
-    async def scenario(bench: Bench) -> None:
+    async with play(home) as bench:
         asked = bench.ask()
         await bench.pushed()
 
@@ -418,4 +392,71 @@ def test_a_broker_that_ends_is_not_asked_again_in_the_asker_s_name(home: Home) -
         assert isinstance(await error_of(asked), BrokerUnavailable)
         assert len(await bench.pushed(2)) == 2
 
-    play(home, scenario)
+
+def record(hook: str = "guard", **more: Any) -> Json:
+    return {
+        "event": "BeforeTool",
+        "hook": hook,
+        "kind": "function",
+        "source": "relay.config.py",
+        "duration": 0.25,
+        "success": True,
+        "exit_status": None,
+        "stdout": "",
+        "stderr": "",
+        "error": "",
+        "correlation_id": "c1",
+        "decision": "",
+        **more,
+    }
+
+
+def test_what_ran_is_found_newest_first_also_after_a_restart(home: Home) -> None:
+    failed = record("lint", success=False, error="it crashed", exit_status=3, event="AfterTool")
+    with register(home, "Ann", run="r1") as ann, register(home, "Bob", run="r2") as bob:
+        assert ann.request(HOOKS_RAN, records=[record(), failed])["stored"] == 2
+        assert bob.request(HOOKS_RAN, records=[record(decision="deny")])["stored"] == 1
+    stop_broker(home)
+    with connect(home) as client:
+        rows = client.request(HOOK_LOG)["rows"]
+        assert [(row["agent"], row["hook"]) for row in rows] == [
+            ("Bob", "guard"),
+            ("Ann", "lint"),
+            ("Ann", "guard"),
+        ]
+        assert rows[0]["decision"] == "deny" and rows[0]["run"] == "r2"
+        assert rows[1]["exit_status"] == 3 and rows[1]["success"] is False
+        assert rows[2]["duration"] == 0.25 and rows[2]["correlation_id"] == "c1"
+
+
+def test_a_question_narrows_it_down(home: Home) -> None:
+    with register(home, "Ann", run="r1") as ann, connect(home) as client:
+        ann.request(HOOKS_RAN, records=[record(f"h{n}", success=n != 3) for n in range(6)])
+
+        def hooks(**fields: Any) -> list[str]:
+            return [row["hook"] for row in client.request(HOOK_LOG, **fields)["rows"]]
+
+        assert hooks(failed=True) == ["h3"]
+        assert hooks(hook="H4") == ["h4"]
+        assert hooks(event="AfterTool") == [] and hooks(agent="ann", limit=1) == ["h5"]
+        assert client.request(HOOK_LOG, limit=2)["more"]
+        for limit in (0, 1001, "1", True):
+            with pytest.raises(UsageError, match="limit"):
+                hooks(limit=limit)
+
+
+def test_only_a_session_tells_and_nonsense_is_refused_or_cut(home: Home) -> None:
+    with register(home, "Ann", run="r1") as ann, connect(home) as client:
+        with pytest.raises(RelayError, match="only an agent's session"):
+            client.request(HOOKS_RAN, records=[record()])
+        with pytest.raises(RelayError, match="only an agent's session"):
+            # A tool of the agent's own, which could make up what guards it.
+            auth: Auth = {"run": "r1", "token": "secret"}
+            client.request(HOOKS_RAN, records=[record()], auth=auth)
+        for records in (None, "x", [1], [record()] * (RECORDS_MAX + 1)):
+            with pytest.raises(UsageError):
+                unchecked(ann).request(HOOKS_RAN, records=records)
+        ann.request(HOOKS_RAN, records=[record(stdout="x" * 10_000, duration="soon", hook="")])
+        [row] = client.request(HOOK_LOG)["rows"]
+        assert len(row["stdout"]) == TEXT_MAX
+        assert (row["duration"], row["hook"]) == (0.0, "")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from relay.broker.client import connect
-from relay.broker.items import YES_NO
+from relay.broker.door import YES_NO
 from relay.broker.server import wall_ms
 from relay.cli import table
 from relay.cli.answer_verbs import show_items
@@ -89,25 +89,28 @@ def one_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_a_minute")
-def test_held_messages_are_answered_one_by_one_and_all(broker_home: Home, relay: Run) -> None:
+def test_what_is_held_between_two_is_one_item(broker_home: Home, relay: Run) -> None:
     with register(broker_home, "Al") as al, register(broker_home, "Bob") as bob:
-        al.request(SEND, to="Bob", body="zero")
+        for body in ("zero", "one", "two", "three"):
+            last = al.request(SEND, to="Bob", body=body)["id"]
         assert next_delivery(bob)["body"] == "zero"
-        for body in ("one", "two", "three", "four", "five"):
-            al.request(SEND, to="Bob", body=body)
-        items = json.loads(relay("items", "Al", "--json").stdout)
-        assert [one["what"] for one in items[:2]] == ["to Bob: one", "to Bob: two"]
-        assert "5 messages wait for you (relay items)" in relay("status").stdout
-        first, second, third, *_ = [one["id"] for one in items]
-        assert relay("answer", first[-8:], "yes").stdout == "Al: Yes\n"
-        assert next_delivery(bob)["body"] == "one"
-        both = relay("answer", second, third.lower(), "no").stdout
-        assert both == f"{second[-8:]}  Al: No\n{third[-8:]}  Al: No\n"
+        for body in ("four", "five"):
+            bob.request(SEND, to="Al", body=body)
+        [item, other] = json.loads(relay("items", "--json").stdout)
+        assert (item["what"], item["details"]["count"]) == ("to Bob: three", 3)
+        assert (other["what"], other["details"]["count"]) == ("to Al: five", 2)
+        shown = relay("items").stdout
+        assert "\n  Al → Bob: 3 messages are held: more than 1 messages a minute" in shown
+        assert "\n    yes: let go\n    no: refuse all\n" in shown
+        assert relay("inbox").stdout.endswith("\n5 messages are held: relay items\n")
+        assert "\n5 messages are held: relay items\n" in relay("status").stdout
+        assert relay("answer", item["id"][-8:], "yes").stdout == "Al: let go\n"
+        assert [next_delivery(bob)["body"] for _ in range(3)] == ["one", "two", "three"]
         assert relay("answer", "--held", "Carol", "yes").stderr == "nothing is held\n"
-        assert relay("answer", "--held", "bob", "yes").stdout.count("Al: Yes\n") == 2
+        assert "Bob: refuse all\n" in relay("answer", "--all", "bob", "no").stdout
         assert json.loads(relay("items", "--json").stdout) == []
-        assert json.loads(relay("answer", "--held", "no", "--json").stdout) == []
-        for id_, word in ((first, "allowed"), (second, "refused")):
+        assert json.loads(relay("answer", "--all", "no", "--json").stdout) == []
+        for id_, word in ((last, "allowed"), (other["id"], "refused")):
             shown = json.loads(relay("show", id_, "--json").stdout)
             who = rf"{word} by {owner_name()}, .*\(pid {os.getpid()}\)"
             assert re.fullmatch(who, shown["deliveries"][0]["decided"])
@@ -146,7 +149,7 @@ def test_items_of_a_broker_of_an_older_relay_are_shown(capsys: pytest.CaptureFix
 def test_an_agent_answers_nothing_in_its_own_shell(broker_home: Home, relay: Run) -> None:
     with waiting(broker_home, "git push") as answer:
         [row] = json.loads(relay("items", "--json").stdout)
-        for words in (["items"], ["answer", row["id"], "yes"], ["answer", "--held", "yes"]):
+        for words in (["items"], ["answer", row["id"], "yes"], ["answer", "--all", "yes"]):
             refused = relay(*words, env=INSIDE)
             assert refused.returncode == 1 and "only the person may" in refused.stderr
         assert not answer.done()
@@ -166,7 +169,7 @@ def test_an_agent_called_like_the_end_of_an_id_gets_no_yes_for_it(
                 other.request(SEND, to="Bob", body=body)
             refused = relay("answer", name, "yes")
             assert refused.returncode == 2 and "the end of an item's id" in refused.stderr
-            assert relay("answer", held["id"], "no").stdout == "Al: No\n"
+            assert relay("answer", held["id"], "no").stdout == "Al: refuse all\n"
             assert [one["agent"] for one in json.loads(relay("items", "--json").stdout)] == [name]
             assert relay("answer", name, "no").returncode == 0
 
@@ -180,10 +183,11 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
     unknown = relay("answer", "4QXK7Z2M", "yes")
     assert unknown.returncode == 3 and "what waits: relay items" in unknown.stderr
     with register(broker_home, "Al") as al, register(broker_home, "Bob"):
-        for body in ("zero", "one", "two"):
-            al.request(SEND, to="Bob", body=body)
+        with register(broker_home, "Carol", run="run-3"):
+            for to in ("Bob", "Bob", "Carol", "Carol"):
+                al.request(SEND, to=to, body="x")
         assert "Al waits for 2 answers: " in relay("answer", "Al", "yes").stderr
         code = json.loads(relay("items", "--json").stdout)[0]["id"][-8:]
         assert "--note" in relay("answer", code, "no", "not on a Friday").stderr
-        assert "yes: Yes; no: No" in relay("answer", code, "perhaps").stderr
+        assert "yes: let go; no: refuse all" in relay("answer", code, "perhaps").stderr
         assert len(json.loads(relay("items", "--json").stdout)) == 2

@@ -1,9 +1,14 @@
+"""``relay doctor``: what it finds, says and mends, and what it knows of installed agents."""
+
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +18,7 @@ from relay.agents.profile import find_profile
 from relay.broker.client import check_person, connect
 from relay.broker.start import may_start
 from relay.cli import doctor
+from relay.cli.doctor import native_hooks
 from relay.config.trust import CONFIG_NAME
 from relay.core import processes
 from relay.core.errors import RelayError
@@ -132,8 +138,6 @@ def test_a_terminal_without_unicode_gets_ascii(
 
 
 # -- single checks
-
-
 def test_a_program_with_a_profile_is_named_and_a_profile_that_is_wrong_too(
     home: Home, path: Path, tmp_path: Path
 ) -> None:
@@ -195,8 +199,12 @@ def test_an_agent_that_runs_is_not_called_absent(
 ) -> None:
     with connect(broker_home) as bob:
         bob.request(REGISTER, **{**registration("Bob"), "kind": "claude"})
-        assert relay("doctor") == 0
+        with connect(broker_home) as cy:
+            own = {"kind": "screen", "command": "/opt/own-agent --fast", "run": "run-2"}
+            cy.request(REGISTER, **{**registration("Cy"), **own})
+            assert relay("doctor") == 0
     shown = capsys.readouterr().out
+    assert re.search(r"own-agent +not in this PATH; Cy runs it", shown)
     assert "not in this PATH; Bob runs it" in shown
     assert shown.splitlines()[-1] == "Next: relay agents"
 
@@ -235,6 +243,35 @@ def test_a_state_directory_that_is_not_writable_is_broken(
     monkeypatch.setattr(os, "access", lambda *_args: False)
     check = _checks(home, tmp_path)["state"]
     assert (check.level, "not writable" in check.text) == ("bad", True)
+
+
+@pytest.mark.parametrize(("free", "level"), [(10**9, "ok"), (10**8, "warn"), (10**6, "bad")])
+def test_a_full_disk_is_seen_before_a_message_is_lost(
+    home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    check = _checks(home, tmp_path)["space"]
+    assert (check.level, "free at" in check.text) == (level, True)
+
+
+def test_a_folder_of_relays_that_can_only_be_read_is_named(
+    home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.create()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda one, how: one != home.logs and access(one, how))
+    check = _checks(home, tmp_path)["state"]
+    assert (check.level, check.text) == ("bad", f"{home.logs} can only be read")
+
+
+def test_a_broker_of_before_an_update_is_named(
+    home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.create()
+    with broker_thread(home):
+        monkeypatch.setattr(doctor, "is_older", lambda old, new: True)
+        check = _checks(home, tmp_path)["broker"]
+    assert (check.level, check.fix) == ("warn", "relay broker stop")
 
 
 def test_what_is_safe_is_mended_when_asked_for(
@@ -308,3 +345,70 @@ def test_features_from_outside_are_named_and_one_that_fails_says_why(
     log = Path(home.logs) / "features.log"
     assert others[1]["hint"] == f"the details are in {log}"
     assert "Traceback" in log.read_text() and "torn_feature/broker.py" in log.read_text()
+
+
+CONFIG = "from relay import Relay\nrelay = Relay()\nrelay.on('before_tool', print)\n"
+
+
+@pytest.fixture
+def project(isolated_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a trusted configuration, a Claude Code that is known, and an aider."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "relay.config.py").write_text(CONFIG)
+    trusted(Home(str(isolated_home)), folder / "relay.config.py")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "claude").symlink_to(program(tmp_path / "claude" / "versions", "2.1.330"))
+    program(programs, "aider")
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_who_can_be_gated_is_told_from_who_cannot(isolated_home: Path, project: Path) -> None:
+    first, *more = native_hooks(Home(str(isolated_home)), str(project))
+    assert first == ("ok", "on_before_tool: reached by the tool calls of claude")
+    [(level, text)] = more
+    assert level == "warn" and text.startswith("aider: tool calls do not reach on_before_tool")
+    found = [c for c in doctor.examine(Home(str(isolated_home)), str(project)) if c.name == "hooks"]
+    assert [check.level for check in found] == ["ok", "warn"]
+
+
+@pytest.mark.parametrize("where", ["home", "project"])
+def test_settings_that_turn_hooks_off_are_named(
+    where: str, isolated_home: Path, project: Path, tmp_path: Path
+) -> None:
+    folder = (project if where == "project" else isolated_home.parent) / ".claude"
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps({"disableAllHooks": True}))
+    texts = [text for _, text in native_hooks(Home(str(isolated_home)), str(project))]
+    assert texts[0] == "on_before_tool: reached by no tool calls"
+    [claude] = [text for text in texts if text.startswith("claude: ")]
+    assert "disableAllHooks" in claude and "settings.json" in claude
+
+
+def test_who_tells_of_turns_is_told_from_who_does_not(isolated_home: Path, project: Path) -> None:
+    (project / "relay.config.py").write_text(CONFIG.replace("before_tool", "after_agent"))
+    trusted(Home(str(isolated_home)), project / "relay.config.py")
+    assert native_hooks(Home(str(isolated_home)), str(project)) == [
+        ("ok", "on_after_agent: reached by the turns and notices of claude"),
+        (
+            "warn",
+            "aider: these hooks never run here, because aider has no hooks of its own for them: "
+            "on_after_agent",
+        ),
+    ]
+
+
+def test_without_hooks_for_what_agents_tell_nothing_is_said(
+    isolated_home: Path, project: Path
+) -> None:
+    home = Home(str(isolated_home))
+    (project / "relay.config.py").write_text(CONFIG.replace("before_tool", "idle"))
+    # Not as it was trusted: what it guarded stays shut, so the agents are asked for it still.
+    assert "on_before_tool" in native_hooks(home, str(project))[0][1]
+    trusted(home, project / "relay.config.py")
+    assert native_hooks(home, str(project)) == []
+    (project / "relay.config.py").unlink()
+    assert native_hooks(home, str(project)) == []

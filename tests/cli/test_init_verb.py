@@ -83,7 +83,7 @@ def test_init_governed_makes_a_project_a_governed_one(
     assert path.read_text() == INTENTS_TEMPLATE
     assert sorted(os.listdir(path.parent)) == [".gitignore", INTENTS_FILE]
     assert (path.parent / ".gitignore").read_text() == f"{TRACE_FILE}\n{MAP_FILE}\n"
-    assert list(parse(INTENTS_TEMPLATE).intents) == ["INT-001"]
+    assert not parse(INTENTS_TEMPLATE).intents and "nothing is allowed" in done.err
     path.write_text("mine")
     with pytest.raises(RelayError, match="already there"):
         relay("init", "--governed")
@@ -111,6 +111,13 @@ def test_init_governed_governs_no_home_folder_and_follows_no_link(
     with pytest.raises(RelayError, match="no folder of yours"):
         relay("init", "--governed")
     assert os.listdir(other) == []
+
+
+def test_the_example_of_the_template_is_an_intent_once_its_marks_are_gone() -> None:
+    text, _ = INTENTS_TEMPLATE.split("# How strict", 1)
+    made = re.sub("(?m)^# (?=  )", "", text.replace("active_intents: []", "active_intents:"))
+    example = parse(made).intents["INT-001"]
+    assert example.owned_scope[0] == "src/**" and example.constraints and example.name
 
 
 def test_the_settings_of_the_template_are_the_defaults() -> None:

@@ -153,20 +153,18 @@ def test_the_inbox_is_seen_once_printed(relay: Run, broker_home: Home) -> None:
         push = deliver(bob)
         assert (push["push"], push["id"], push["state"]) == ("receipt", id_, "seen")
         assert relay("inbox").stderr == f"nothing new for {OWNER}\n"
+        assert "did you mean Bob" in relay("send", "Bbo", "x").stderr
         assert len(listed(relay("inbox", "--all", "--json"))) == 1
 
 
-def test_the_inbox_in_a_pipe_shows_what_waits_below_a_blank_line(
-    relay: Run, broker_home: Home
-) -> None:
+def test_the_inbox_says_in_a_line_what_waits(relay: Run, broker_home: Home) -> None:
     question = {"id": "01J" + "0" * 23, "what": "Go on?", "chosen": 0, "since_ms": 1}
     choices = [{"key": "1", "label": "Yes"}, {"key": "2", "label": "No"}]
     with register(broker_home, "Bob") as bob:
         unchecked(bob).request(
             AGENT_STATE, state="blocked", question={**question, "choices": choices}
         )
-        shown = relay("inbox").stdout
-        assert shown.startswith("1 waits for your answer:\n\nBob  question")
+        assert relay("inbox").stdout == "1 question waits: relay items\n"
 
 
 def test_inside_an_agent_it_speaks_as_the_agent_and_marks_nothing(

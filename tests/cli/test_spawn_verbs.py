@@ -16,8 +16,10 @@ from relay.config import names
 from relay.config.spawned_agents import Spawn, keep
 from relay.core.errors import Timeout, UsageError
 from relay.core.paths import Home
-from relay.protocol.agent_ops import SPAWN
+from relay.protocol.agent_ops import AGENT_STATE, SPAWN
+from tests.broker.support import register
 from tests.cli.verbs import printed_json, verbs_of
+from tests.support import unchecked
 
 verbs = verbs_of(spawn_verbs)
 HELPER = Spawn("Bob", ["claude", "-p", "a b"], "/", parent="Lead")
@@ -30,7 +32,7 @@ def started(broker_home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Spawn]:
     keep(broker_home, HELPER, 1, "run")
     found: list[Spawn] = []
 
-    def start(home: Home, wanted: Spawn) -> Spawned:
+    def start(home: Home, wanted: Spawn, **_: object) -> Spawned:
         found.append(wanted)
         return Spawned(wanted.name, 1, "idle", "")
 
@@ -89,6 +91,52 @@ def test_in_a_script_the_end_of_an_agent_in_a_terminal_says_what_to_add(
         verbs("release", "Bob", "--now")
     claim.release()
     assert refused.value.line == "Bob was not spawned: to end it in its terminal, add --yes"
+
+
+def test_a_name_can_be_an_option_and_several_are_written_in_either_way(
+    started: list[Spawn], broker_home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verbs("spawn", "--name", "Ann", "--", "claude", "-p")
+    verbs("spawn", "Eve", "--", "claude", "-p")
+    assert [(one.name, one.command) for one in started] == [
+        ("Ann", ["claude", "-p"]),
+        ("Eve", ["claude", "-p"]),
+    ]
+    for words in (["spawn"], ["spawn", "--", "claude"], ["release"]):
+        with pytest.raises(UsageError):
+            verbs(*words)
+    for name in ("Ann", "Eve"):
+        keep(broker_home, Spawn(name, ["true"], "/"), os.getpid(), "run")
+    claims = [names.claim(broker_home, name, "true", "run") for name in ("Ann", "Eve")]
+    for words in (["--all"], ["Ann", "Eve"], ["Ann,Eve"]):
+        capsys.readouterr()
+        verbs("release", *words, "--json")
+        assert [row["name"] for row in printed_json(capsys)] == ["Ann", "Eve"]
+    for claim in claims:
+        claim.release()
+
+
+def test_what_an_agent_asks_at_its_start_is_shown_with_the_command_that_answers_it(
+    started: list[Spawn],
+    broker_home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    blocked = Spawned("Bob", 1, "blocked", "asks: Trust it?")
+    monkeypatch.setattr(spawn_verbs, "spawn", lambda *_, **__: blocked)
+    choices = [{"key": "1", "label": "No, exit"}, {"key": "2", "label": "Yes"}]
+    question = {"id": "01J" + "0" * 23, "what": "Trust it?", "chosen": 0, "since_ms": 1}
+    with register(broker_home, "Bob") as bob:
+        unchecked(bob).request(
+            AGENT_STATE, state="blocked", question={**question, "choices": choices}
+        )
+        verbs("spawn", "Bob", "--", "claude")
+    shown = capsys.readouterr()
+    assert "  | Trust it?\n  > 1: No, exit\n    2: Yes\n" in shown.out
+    assert shown.err.splitlines() == [
+        "Bob is blocked (asks: Trust it?); relay attach Bob shows it",
+        "Bob asks: relay answer Bob 1 or 2",
+    ]
 
 
 def test_where_no_session_registers_that_is_said(

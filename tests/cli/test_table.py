@@ -1,12 +1,15 @@
-"""Messages are listed within the terminal's width; a pipe gets everything."""
+"""What is printed fits the terminal: tables, times, the bar; a pipe gets everything."""
 
 from __future__ import annotations
 
+import io
+import time
 from typing import Any, cast
 
 import pytest
 
-from relay.cli import table
+from relay.cli import output, table
+from relay.cli.progress import EVERY, Bar, line
 from relay.cli.verbs import help_text
 from relay.core.visible import columns_of
 from relay.protocol.message_ops import HistoryRow
@@ -66,6 +69,20 @@ def test_a_table_keeps_to_thecolumns_of(capsys: pytest.CaptureFixture[str]) -> N
     assert lines == ["A  B", "x  漢字漢字漢字漢字…", "   why x is so", "y  short"]
 
 
+def test_a_terminal_has_colours_and_ages(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "coloured", lambda: True)
+    table.table(("STATE", "TEXT"), [("blocked (asks)", "idle"), ("own", "")])
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head == "\x1b[1mSTATE         \x1b[0m\x1b[1m  TEXT\x1b[0m"
+    assert (first, second) == ("\x1b[1;31mblocked (asks)\x1b[0m  idle", "own")
+    now_ms = time.time_ns() // 1_000_000
+    assert str(table.since(now_ms)).endswith("Z")
+    monkeypatch.setattr(table, "columns", lambda: 80)
+    assert table.since(now_ms - 13 * 60_000 - 5000) == "13m"
+
+
 @pytest.mark.parametrize("width", [12, 20, 40, 80])
 def test_no_line_is_wider_than_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
@@ -101,3 +118,102 @@ def test_no_word_of_the_help_is_folded_by_a_narrow_terminal(
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 40
     assert shown.split() == help_text().split()
+
+
+def test_times_are_iso_in_utc() -> None:
+    assert output.iso(0) == "1970-01-01T00:00:00.000Z"
+    assert output.iso(1_795_304_542_028) == "2026-11-21T23:42:22.028Z"
+    assert output.iso(None) is None
+
+
+def test_a_long_body_is_one_short_line() -> None:
+    assert output.summary("a\n  b\tc") == "a b c"
+    assert len(output.summary("x" * 500)) == 60
+
+
+def test_a_persons_time_is_local_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC-2")
+    time.tzset()
+    now_ms = 1_795_304_542_028
+    try:
+        assert output.clock(now_ms - 1000, now_ms) == "01:42:21"
+        assert output.clock(now_ms - 86_400_000, now_ms) == "2026-11-21 01:42"
+        assert output.clock(now_ms + 60_000, now_ms) == "2026-11-22 01:43"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "width", "expected"),
+    [
+        (0, 10, 20, "[............] 0 MB"),
+        (5, 10, 20, "[######......] 0 MB"),
+        (10, 10, 20, "[############] 0 MB"),
+        (99, 10, 20, "[############] 0 MB"),
+        (5, 10, 200, f"[{'#' * 15}{'.' * 15}] 0 MB"),
+        (5, 10, 12, "0 MB"),
+        (5, 10, 4, "0 M"),
+        (5, 10, 0, ""),
+        (5, None, 20, "0 MB"),
+        (0, 0, 20, "0 MB"),
+    ],
+)
+def test_a_line(done: int, total: int | None, width: int, expected: str) -> None:
+    assert line(done, total, "0 MB", width) == expected
+
+
+class Terminal(io.StringIO):
+    """Knows what a terminal would show."""
+
+    def shown(self) -> str:
+        cells: list[str] = []
+        for part in self.getvalue().split("\r"):
+            cells[: len(part)] = part
+        return "".join(cells).rstrip()
+
+
+def bar_on(terminal: io.StringIO, times: list[float], wanted: bool = True) -> Bar:
+    clock = iter(times)
+    return Bar(terminal, wanted=wanted, clock=lambda: next(clock))
+
+
+def test_it_is_drawn_ten_times_a_second_at_most() -> None:
+    terminal = Terminal()
+    with bar_on(terminal, [n * EVERY / 100 for n in range(1000)]) as bar:
+        for done in range(1000):
+            bar.show(done, 1000, f"{done} of 1000")
+        drawn = terminal.getvalue().count("\r")
+        assert 9 <= drawn <= 11
+        assert terminal.shown().startswith("[####") and " of 1000" in terminal.shown()
+    assert terminal.shown() == ""
+
+
+def test_a_shorter_line_covers_a_longer_one_and_none_reaches_the_last_column() -> None:
+    terminal = Terminal()
+    with bar_on(terminal, [0, 1, 2]) as bar:
+        bar.show(1, None, "x" * 100)
+        assert terminal.shown() == "x" * 79
+        bar.show(1, None, "short")
+        assert terminal.shown() == "short"
+    assert terminal.shown() == ""
+
+
+def test_nothing_is_written_where_it_is_not_wanted_or_nothing_was_shown() -> None:
+    terminal = Terminal()
+    with bar_on(terminal, [], wanted=False) as bar:
+        bar.show(1, 2, "one")
+    with bar_on(terminal, []):
+        pass
+    assert terminal.getvalue() == ""
+
+
+def test_a_terminal_that_has_gone_ends_the_bar_and_nothing_else() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    with bar_on(Gone(), [0]) as bar:
+        bar.show(1, 2, "one")
+        bar.show(2, 2, "two")
+    assert not bar.wanted

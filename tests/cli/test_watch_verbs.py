@@ -131,6 +131,22 @@ def test_wait_for_the_reply_to_a_plain_message_ends_with_the_turn(
             assert ended(process) == (4, "", said)
 
 
+def test_watch_tells_in_brief_only_what_a_person_wants_to_know(
+    relay: Run, broker_home: Home
+) -> None:
+    with started("watch", "--text", "--brief") as process, connect(broker_home) as client:
+        assert process.stdout is not None
+        with register(broker_home, "Bob") as bob:
+            while not select([process.stdout], [], [], 0.1)[0]:  # it may not follow yet
+                client.request(SEND, to="Bob", body="hi")
+            for state in ("idle", "busy", "gone"):
+                bob.request(AGENT_STATE, state=state)
+        lines: list[str] = []
+        while not lines or "Bob: busy → gone" not in lines[-1]:
+            lines.append(process.stdout.readline())
+        assert all("→ Bob  hi  " in line for line in lines[:-1] if "joined" not in line)
+
+
 @pytest.mark.parametrize(("more", "expected"), [((), "json"), (("--text",), "text")])
 def test_watch_prints_what_happens(
     relay: Run, broker_home: Home, more: tuple[str, ...], expected: str

@@ -143,8 +143,9 @@ def test_every_login_becomes_a_name_of_a_person(login: str) -> None:
 
 def test_no_agent_takes_the_name_of_the_person(home: Home) -> None:
     own = owner_name()
-    with pytest.raises(NameTaken, match="is your own name") as caught:
-        names.claim(home, own.upper(), "bash")
+    for word in (own.upper(), "me", "User", "human"):
+        with pytest.raises(NameTaken, match=f"{word} means you") as caught:
+            names.claim(home, word, "bash")
     suggestion = caught.value.details["suggestion"]
     names.claim(home, str(suggestion), "bash").release()
     made = names.claim(home, None, f"/bin/{own}")

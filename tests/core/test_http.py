@@ -256,29 +256,26 @@ def test_a_header_that_cannot_be_sent_is_an_error(header: tuple[str, str]) -> No
     assert "headers" in _refused("http://127.0.0.1:9/", header).message
 
 
-def test_giving_up_closes_the_connection() -> None:
-    async def whole() -> None:
-        asked, closed = asyncio.Event(), asyncio.Event()
+async def test_giving_up_closes_the_connection() -> None:
+    asked, closed = asyncio.Event(), asyncio.Event()
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await _read_request(reader)
-            asked.set()
-            with contextlib.suppress(ConnectionError):
-                await reader.read()
-            closed.set()
-            writer.close()
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _read_request(reader)
+        asked.set()
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        closed.set()
+        writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        url = f"http://127.0.0.1:{port}/"
-        call = asyncio.ensure_future(request("POST", url, (), b"{}", timeout=LONG))
-        await asyncio.wait_for(asked.wait(), LONG)
-        call.cancel()
-        await asyncio.wait_for(closed.wait(), LONG)
-        assert call.cancelled()
-        server.close()
-
-    asyncio.run(whole())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{port}/"
+    call = asyncio.ensure_future(request("POST", url, (), b"{}", timeout=LONG))
+    await asyncio.wait_for(asked.wait(), LONG)
+    call.cancel()
+    await asyncio.wait_for(closed.wait(), LONG)
+    assert call.cancelled()
+    server.close()
 
 
 def _anonymous(side: int) -> ssl.SSLContext:

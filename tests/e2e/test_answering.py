@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from relay.core.paths import Home
 from relay.ui.watching import Watching
+from tests.e2e.asked import run_one
 from tests.e2e.wrapped import python, relay, relay_json, wait_registered, wrapped
 from tests.support import found
 
 #: Asks three times, in words of the kernel's line editor.
 LINES = "for n in range(3):\n    print('GOT', input(f'Continue with {min(n, 1)}? [y/N] '))\n"
-
 #: A full-screen program with a list, a spinner beside it, and a second question after the first.
 LIST = r"""
 import os, select, sys, termios, tty
@@ -132,3 +133,14 @@ def test_in_a_list_the_focus_is_moved_and_confirmed_once(tmp_path: Path) -> None
         relay("answer", "Bob", "2")
         assert bob.wait() == 0
     assert answers.read_text() == "Blue\nGreen\n"
+
+
+#: Numbers of programs that ask at their start, at rest, after a paste and after Enter.
+SEEDS = range(8)
+
+
+def test_nothing_reaches_a_question_and_seen_is_true(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(lambda seed: run_one(seed, tmp_path), SEEDS))
+    assert [outcome for outcome in outcomes if outcome.fault] == []
+    assert sum(outcome.state == "seen" for outcome in outcomes) >= len(SEEDS) // 2

@@ -128,7 +128,7 @@ def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
     broker = relay_json("broker", "status")["pid"]
     trust = f"trust {config}"
     asked = [("stripped", verb) for verb in ("broker stop", "broker run", "items")]
-    asked += [("stripped", "answer --held no"), ("stripped", f"trust --revoke {config}")]
+    asked += [("stripped", "answer --all no"), ("stripped", f"trust --revoke {config}")]
     event = "ingest event " + shlex.quote('{"channel": "mail", "content": "x"}')
     asked += [("stripped", event), ("stripped", "person add Bob2 --type owner")]
     asked += [("stripped", "answer 4QXK7Z2M yes")]

@@ -6,7 +6,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import termios
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.e2e.wrapped import (
     Wrapped,
     kill_broker,
     kill_session,
+    process_below,
     python,
     relay,
     relay_json,
@@ -46,8 +46,6 @@ KEEP = (
     "    m = re.search(r'number (\\d+)', line)\n"
     "    if m: out.write(m[1] + '\\n')\n"
 )
-
-
 #: Answers each line after a moment.
 ANSWER = (
     "import sys, time\n"
@@ -71,33 +69,23 @@ def all_there(path: Path, count: int) -> None:
 
 
 @pytest.mark.smoke
-def test_sessions_are_killed_while_messages_flow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", ["sessions", "broker"])
+def test_whoever_is_killed_while_messages_flow_each_comes_once(killed: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     with (
         wrapped([*python(KEEP), str(kept)], name="Bob") as bob,
         wrapped(python(BURST), name="Alice") as alice,
     ):
         wait_registered("Alice", "Bob")
-        for round_ in range(3):
+        for program in (alice, bob, alice):
             alice.type("go 10\n")
-            kill_session(bob if round_ % 2 else alice)
+            if killed == "broker":
+                kill_broker()
+            else:
+                kill_session(program)
         all_there(kept, 30)
         alice.type("go 1\n")
         all_there(kept, 31)
-
-
-@pytest.mark.smoke
-def test_the_broker_is_killed_while_messages_flow(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    with (
-        wrapped([*python(KEEP), str(kept)], name="Bob"),
-        wrapped(python(BURST), name="Alice") as alice,
-    ):
-        wait_registered("Alice", "Bob")
-        for _ in range(4):
-            alice.type("go 10\n")
-            kill_broker()
-        all_there(kept, 40)
 
 
 def test_a_session_that_is_killed_again_and_again_comes_back_and_status_says_so_meanwhile() -> None:
@@ -226,19 +214,6 @@ def test_what_was_half_said_when_the_session_died_is_sent_once(tmp_path: Path) -
         assert len(bodies) == 1 and bodies[0].startswith("first half")
 
 
-@pytest.mark.smoke
-def test_a_killed_pump_leaves_the_terminal_as_it_was() -> None:
-    program = Wrapped(["cat"], name="Cat")
-    try:
-        fd = program._terminal.fd
-        wait_registered("Cat")
-        wait_until(lambda: not termios.tcgetattr(fd)[3] & termios.ICANON, 10, "raw mode")
-        os.kill(program.pid, signal.SIGKILL)
-        wait_until(lambda: termios.tcgetattr(fd)[3] & termios.ICANON, 10, "cooked mode again")
-    finally:
-        program.close()
-
-
 def test_fifteen_hundred_messages_at_once_arrive_once_and_in_order(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     with (
@@ -280,3 +255,66 @@ def test_what_is_heard_late_is_heard_as_it_was_said() -> None:
         wait_until(lambda: "third" in str(relay_json("history")), 30)
         bodies = [row["body"] for row in relay_json("history") if row["to"] == "Bob"]
         assert bodies == ["first", "second", "third"]
+
+
+#: Turns on what full-screen programs turn on, and waits.
+FULL_SCREEN = (
+    "import sys\n"
+    "print('\\x1b[?1049h\\x1b[?2004h\\x1b[?1000h\\x1b[?1006h\\x1b[?25lready', flush=True)\n"
+    "for line in sys.stdin: pass\n"
+)
+CONFIG = """
+import os
+import time
+
+def on_session_end(ctx):
+    open("begun", "w").close()
+    while not os.path.exists("go on"):
+        time.sleep(0.01)
+
+hooks = {"on_session_end": on_session_end}
+"""
+
+
+def test_a_killed_pump_has_the_terminal_restored_before_the_last_handlers(tmp_path: Path) -> None:
+    (tmp_path / "relay.config.py").write_text(CONFIG)
+    relay("trust", str(tmp_path / "relay.config.py"))
+    # A shell leads the outer terminal, as in real life: it outlives the pump.
+    script = f'cd "{tmp_path}"; {" ".join(RELAY)} wrap --name Full -- "$@"; echo back; cat'
+    with Wrapped.directly(["sh", "-c", script, "sh", *python(FULL_SCREEN)]) as shell:
+        shell.wait_for("ready")
+        wait_registered("Full")
+        pump = found(lambda: process_below(shell.pid, "wrap --name Full"))
+        try:
+            os.kill(pump, signal.SIGKILL)
+            shell.wait_for("back")
+            for off in ("1049l", "2004l", "1000l", "25h"):
+                shell.wait_for(rf"\x1b\[\?[0-9;]*{off[:-1]}[0-9;]*{off[-1]}", 10)
+            wait_until((tmp_path / "begun").exists)
+        finally:
+            (tmp_path / "go on").touch()
+
+
+LAST_HOOKS = """
+def on_session_end(ctx, reason):
+    ctx.inject(f"save what you have learned ({reason})")
+
+async def later(ctx):
+    ctx.inject("and tell Bob")
+
+hooks = {"on_session_end": [on_session_end, later]}
+config = {"end_seconds": 8}
+"""
+
+
+def test_what_the_last_hooks_inject_reaches_the_agent_before_its_terminal_goes(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "relay.config.py").write_text(LAST_HOOKS)
+    relay("trust", str(tmp_path / "relay.config.py"))
+    heard = tmp_path / "heard"
+    source = f"import sys\nfor line in sys.stdin: open({str(heard)!r}, 'a').write(line)\n"
+    with wrapped(python(source), name="Ann", cwd=tmp_path):
+        wait_registered("Ann")
+    assert "save what you have learned (hangup)" in heard.read_text()
+    assert "and tell Bob" in heard.read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.cli.man_pages import reference
+from relay.cli.help_verbs import reference
 from relay.cli.verbs import is_verb
 from relay.protocol.reference import all_ops, page
 from tests.test_docs import PAGES, ROOT

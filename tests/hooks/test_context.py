@@ -62,17 +62,13 @@ def test_actions_are_handed_over_and_give_ids() -> None:
     ]
 
 
-def test_agents_are_a_list_and_can_be_awaited() -> None:
+async def test_agents_are_a_list_and_can_be_awaited() -> None:
     known = [{"name": "Bob"}, {"name": "Eve"}]
     ctx = context(FakeActions(known))
     agents = ctx.relay.agents()
     assert [agent["name"] for agent in agents] == ["Bob", "Eve"]
     assert (len(agents), agents[1], agents[:1]) == (2, {"name": "Eve"}, [{"name": "Bob"}])
-
-    async def ask() -> object:
-        return await ctx.relay.agents()
-
-    assert asyncio.run(ask()) == known
+    assert (await ctx.relay.agents()) == known
 
 
 def test_a_refusal_reaches_who_waits() -> None:
@@ -91,32 +87,25 @@ def test_a_refusal_reaches_who_waits() -> None:
         asyncio.run(send())
 
 
-def test_awaiting_gives_the_id_when_the_answer_comes_later() -> None:
+async def test_awaiting_gives_the_id_when_the_answer_comes_later() -> None:
+    future: Future[object] = Future()
+    asyncio.get_running_loop().call_soon(future.set_result, {})
+    assert (await Receipt("ID", future)) == "ID"
+
+
+async def test_a_handler_that_is_cancelled_does_not_cancel_what_it_sent() -> None:
     future: Future[object] = Future()
 
-    async def send() -> object:
-        asyncio.get_running_loop().call_soon(future.set_result, {})
-        return await Receipt("ID", future)
+    async def send() -> None:
+        await Receipt("ID", future)
 
-    assert asyncio.run(send()) == "ID"
-
-
-def test_a_handler_that_is_cancelled_does_not_cancel_what_it_sent() -> None:
-    future: Future[object] = Future()
-
-    async def scenario() -> None:
-        async def send() -> None:
-            await Receipt("ID", future)
-
-        task = asyncio.ensure_future(send())
-        await asyncio.wait({task}, timeout=0)
-        task.cancel()
-        await asyncio.wait({task})
-        assert task.cancelled()
-        assert not future.cancelled()
-        future.set_result({})
-
-    asyncio.run(scenario())
+    task = asyncio.ensure_future(send())
+    await asyncio.wait({task}, timeout=0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert not future.cancelled()
+    future.set_result({})
 
 
 def test_waiting_ends_and_never_blocks_a_loop() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -328,14 +329,12 @@ def test_every_event_can_be_fired() -> None:
 
 
 @pytest.mark.parametrize("event", HookEventName)
-def test_the_input_of_an_event_has_what_every_input_has_and_its_own(event: HookEventName) -> None:
+async def test_the_input_of_an_event_has_what_every_input_has_and_its_own(
+    event: HookEventName,
+) -> None:
     fire, own = FIRES[event]
     engine = Engine(definition(event=event))
-
-    async def scenario() -> Aggregated:
-        return await fire(engine.handler)
-
-    assert asyncio.run(scenario()).success
+    assert (await fire(engine.handler)).success
     [payload] = engine.runner.ran
     assert payload == {**BASE, "hook_event_name": event.value, **own}
     assert engine.runner.contexts == ["the ctx"]
@@ -470,7 +469,7 @@ def test_nonsense_for_a_payload_is_an_envelope() -> None:
         (HookEventName.SESSION_END, OnFailure.BLOCK, False),
     ],
 )
-def test_an_engine_that_fails_denies_what_its_hooks_guard(
+async def test_an_engine_that_fails_denies_what_its_hooks_guard(
     stage: str,
     event: HookEventName,
     on_failure: OnFailure,
@@ -487,11 +486,7 @@ def test_an_engine_that_fails_denies_what_its_hooks_guard(
             "aggregation": engine.aggregate,
         }
         parts[stage].error = ValueError("it is broken")
-
-    async def scenario() -> Aggregated:
-        return await FIRES[event][0](engine.handler)
-
-    envelope = asyncio.run(scenario())
+    envelope = await FIRES[event][0](engine.handler)
     assert [failure.stage for failure in envelope.errors] == [stage]
     assert envelope.blocked is denied
     assert engine.handler.guarded(event, {}) is denied
@@ -563,68 +558,56 @@ def test_a_log_that_fails_changes_nothing() -> None:
     assert log.tries == 2
 
 
-def test_after_its_end_every_method_refuses_and_the_core_returns_an_envelope() -> None:
-    async def scenario() -> None:
-        engine = Engine(definition(on_failure=OnFailure.BLOCK))
+async def test_after_its_end_every_method_refuses_and_the_core_returns_an_envelope() -> None:
+    engine = Engine(definition(on_failure=OnFailure.BLOCK))
+    engine.handler.dispose()
+    engine.handler.dispose()
+    for fire, _own in FIRES.values():
+        with pytest.raises(Disposed, match="has been disposed"):
+            await fire(engine.handler)
+    for envelope in (
+        await engine.handler.execute_hooks_core(BEFORE_TOOL, {}),
+        await engine.handler.fire(BEFORE_TOOL, {"tool_name": "Bash"}),
+    ):
+        assert not envelope.success
+        assert envelope.blocked
+        assert envelope.errors[0].stage == "disposed"
+        assert "has been disposed" in envelope.errors[0].message
+    assert engine.runner.ran == []
+    assert await engine.handler.close()
+
+
+async def test_what_was_fired_before_the_end_ends_as_it_would_have() -> None:
+    engine = Engine(definition())
+    engine.runner.gate = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        fired = group.create_task(engine.handler.fire_before_tool("Bash", {}))
+        while not engine.runner.ran:
+            await asyncio.sleep(0)
         engine.handler.dispose()
-        engine.handler.dispose()
-        for fire, _own in FIRES.values():
-            with pytest.raises(Disposed, match="has been disposed"):
-                await fire(engine.handler)
-        for envelope in (
-            await engine.handler.execute_hooks_core(BEFORE_TOOL, {}),
-            await engine.handler.fire(BEFORE_TOOL, {"tool_name": "Bash"}),
-        ):
-            assert not envelope.success
-            assert envelope.blocked
-            assert envelope.errors[0].stage == "disposed"
-            assert "has been disposed" in envelope.errors[0].message
-        assert engine.runner.ran == []
-        assert await engine.handler.close()
-
-    asyncio.run(scenario())
+        engine.runner.gate.set()
+    assert fired.result().success
 
 
-def test_what_was_fired_before_the_end_ends_as_it_would_have() -> None:
-    async def scenario() -> Aggregated:
-        engine = Engine(definition())
-        engine.runner.gate = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            fired = group.create_task(engine.handler.fire_before_tool("Bash", {}))
-            while not engine.runner.ran:
-                await asyncio.sleep(0)
-            engine.handler.dispose()
-            engine.runner.gate.set()
-        return fired.result()
-
-    assert asyncio.run(scenario()).success
+async def test_who_cancels_an_event_cancels_its_hooks_and_the_log_says_so() -> None:
+    log = FakeLog()
+    engine = Engine(definition(), log=log)
+    engine.runner.gate = asyncio.Event()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await engine.handler.fire_before_tool("Bash", {}, correlation_id="C1")
+    assert engine.runner.cancelled == 1
+    [record] = log.of(hook_log.ENGINE_FAILURE)
+    assert (record["stage"], record["correlation_id"]) == ("execution", "C1")
 
 
-def test_who_cancels_an_event_cancels_its_hooks_and_the_log_says_so() -> None:
-    async def scenario() -> None:
-        log = FakeLog()
-        engine = Engine(definition(), log=log)
-        engine.runner.gate = asyncio.Event()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await engine.handler.fire_before_tool("Bash", {}, correlation_id="C1")
-        assert engine.runner.cancelled == 1
-        [record] = log.of(hook_log.ENGINE_FAILURE)
-        assert (record["stage"], record["correlation_id"]) == ("execution", "C1")
-
-    asyncio.run(scenario())
-
-
-def test_events_at_once_do_not_mix() -> None:
-    async def scenario() -> list[str]:
-        engine = Engine(definition())
-        fired = [
-            engine.handler.fire_before_tool(str(n), {}, correlation_id=f"C{n}") for n in range(50)
-        ]
-        await asyncio.gather(*fired)
-        return [f"{p['tool_name']} {p['correlation_id']}" for p in engine.runner.ran]
-
-    assert asyncio.run(scenario()) == [f"{n} C{n}" for n in range(50)]
+async def test_events_at_once_do_not_mix() -> None:
+    engine = Engine(definition())
+    fired = [engine.handler.fire_before_tool(str(n), {}, correlation_id=f"C{n}") for n in range(50)]
+    await asyncio.gather(*fired)
+    assert [f"{p['tool_name']} {p['correlation_id']}" for p in engine.runner.ran] == [
+        f"{n} C{n}" for n in range(50)
+    ]
 
 
 def test_what_goes_to_a_model_reaches_hooks_in_their_form() -> None:
@@ -703,37 +686,30 @@ class Bench:
         await self.until(lambda: len(self.responses) >= count)
 
 
-def _run(scenario: Callable[[Bench], Awaitable[None]]) -> Bench:
-    async def whole() -> Bench:
-        bench = Bench()
-        await scenario(bench)
-        assert await bench.engine.handler.close()
-        return bench
-
-    return asyncio.run(whole())
+@asynccontextmanager
+async def _run() -> AsyncIterator[Bench]:
+    bench = Bench()
+    yield bench
+    assert await bench.engine.handler.close()
 
 
-def _responses_to(*messages: object) -> list[dict[str, Any]]:
-    async def scenario(bench: Bench) -> None:
+async def _responses_to(*messages: object) -> list[dict[str, Any]]:
+    async with _run() as bench:
         for message in messages:
             bench.send(message)
         await bench.answered(len(messages))
-
-    bench = _run(scenario)
     assert len(bench.responses) == len(messages)
     return bench.responses
 
 
-def _refusal(message: object) -> tuple[str, str]:
+async def _refusal(message: object) -> tuple[str, str]:
     """The code and text; asserts that no hook ran."""
-
-    async def scenario(bench: Bench) -> None:
+    async with _run() as bench:
         bench.send(message)
         await bench.answered()
         assert bench.engine.runner.ran == []
         assert bench.engine.planner.asked == []
-
-    [response] = _run(scenario).responses
+    [response] = bench.responses
     assert set(response) == {"correlation_id", "success", "error"}
     assert response["success"] is False
     error = response["error"]
@@ -741,8 +717,8 @@ def _refusal(message: object) -> tuple[str, str]:
     return error["code"], error["message"]
 
 
-def test_a_request_gets_one_response_with_its_id_and_what_the_hooks_said() -> None:
-    [response] = _responses_to(GOOD)
+async def test_a_request_gets_one_response_with_its_id_and_what_the_hooks_said() -> None:
+    [response] = await _responses_to(GOOD)
     assert (response["correlation_id"], response["success"]) == ("C1", True)
     output = response["output"]
     assert isinstance(output, Aggregated)
@@ -750,8 +726,8 @@ def test_a_request_gets_one_response_with_its_id_and_what_the_hooks_said() -> No
     assert [one.hook.name for one in output.results] == ["guard"]
 
 
-def test_the_input_is_made_whole_and_says_whose_it_is() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_the_input_is_made_whole_and_says_whose_it_is() -> None:
+    async with _run() as bench:
         given = {
             **INPUT,
             "cwd": "/elsewhere",
@@ -761,23 +737,22 @@ def test_the_input_is_made_whole_and_says_whose_it_is() -> None:
         }
         bench.send({**GOOD, "input": given})
         await bench.answered()
-
-    [payload] = _run(scenario).engine.runner.ran
+    [payload] = bench.engine.runner.ran
     assert payload == {**BASE, **INPUT, "hook_event_name": "BeforeTool", "cwd": "/elsewhere"}
 
 
 @pytest.mark.parametrize("given", [{}, {"correlation_id": ""}, {"correlation_id": 7}])
-def test_a_request_without_an_id_gets_a_uuid(given: dict[str, Any]) -> None:
+async def test_a_request_without_an_id_gets_a_uuid(given: dict[str, Any]) -> None:
     message = {"event_name": "BeforeTool", "input": INPUT, **given}
-    first, second = _responses_to(message, message)
+    first, second = await _responses_to(message, message)
     ids = {first["correlation_id"], second["correlation_id"]}
     assert [uuid.UUID(identifier).version for identifier in ids] == [4, 4]
 
 
-def test_an_unknown_event_is_unsupported() -> None:
-    code, message = _refusal({**GOOD, "event_name": "BeforeTools"})
+async def test_an_unknown_event_is_unsupported() -> None:
+    code, message = await _refusal({**GOOD, "event_name": "BeforeTools"})
     assert (code, message) == ("unsupported_event", "unknown event 'BeforeTools'")
-    [response] = _responses_to({**GOOD, "event_name": "BeforeTools"})
+    [response] = await _responses_to({**GOOD, "event_name": "BeforeTools"})
     assert response["correlation_id"] == "C1"
     assert "did you mean" in response["error"]["details"]["hint"]
 
@@ -797,8 +772,8 @@ def test_an_unknown_event_is_unsupported() -> None:
         {"correlation_id": "C1", "event_name": "BeforeTool", "input": "ls"},
     ],
 )
-def test_half_a_request_is_invalid(message: object) -> None:
-    assert _refusal(message)[0] == "invalid_request"
+async def test_half_a_request_is_invalid(message: object) -> None:
+    assert (await _refusal(message))[0] == "invalid_request"
 
 
 @pytest.mark.parametrize(
@@ -812,15 +787,15 @@ def test_half_a_request_is_invalid(message: object) -> None:
         ({**INPUT, "hook_event_name": "AfterTool"}, "hook_event_name"),
     ],
 )
-def test_an_input_that_is_not_valid_starts_no_hook(given: dict[str, Any], named: str) -> None:
-    code, message = _refusal({**GOOD, "input": given})
+async def test_an_input_that_is_not_valid_starts_no_hook(given: dict[str, Any], named: str) -> None:
+    code, message = await _refusal({**GOOD, "input": given})
     assert code == "validation_failure"
     assert named in message
 
 
 @pytest.mark.parametrize("event", ["BeforeModel", "BeforeToolSelection"])
-def test_what_cannot_be_translated_starts_no_hook(event: str) -> None:
-    code, message = _refusal({"event_name": event, "input": {"llm_request": {"messages": 7}}})
+async def test_what_cannot_be_translated_starts_no_hook(event: str) -> None:
+    code, message = await _refusal({"event_name": event, "input": {"llm_request": {"messages": 7}}})
     assert code == "translation_failure"
     assert "messages" in message
 
@@ -834,21 +809,22 @@ def test_what_cannot_be_translated_starts_no_hook(event: str) -> None:
         ("Notification", {"notification_type": "x", "message": "y"}),
     ],
 )
-def test_events_of_the_session_can_be_asked_for_too(event: str, given: dict[str, Any]) -> None:
-    [response] = _responses_to({"event_name": event, "input": given})
+async def test_events_of_the_session_can_be_asked_for_too(
+    event: str, given: dict[str, Any]
+) -> None:
+    [response] = await _responses_to({"event_name": event, "input": given})
     assert response["success"] is True
     assert response["output"] == Aggregated()
 
 
 @pytest.mark.parametrize("part", ["planner", "runner", "aggregate"])
-def test_an_engine_that_fails_is_an_internal_error(part: str) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_an_engine_that_fails_is_an_internal_error(part: str) -> None:
+    async with _run() as bench:
         bench.engine.registry.registered = (definition(on_failure=OnFailure.BLOCK),)
         getattr(bench.engine, part).error = ValueError("it is broken")
         bench.send(GOOD)
         await bench.answered()
-
-    [response] = _run(scenario).responses
+    [response] = bench.responses
     assert (response["correlation_id"], response["success"]) == ("C1", False)
     error = response["error"]
     assert (error["code"], error["message"]) == ("internal_error", "it is broken")
@@ -856,52 +832,51 @@ def test_an_engine_that_fails_is_an_internal_error(part: str) -> None:
     assert error["details"]["decision"] == "deny"
 
 
-def test_an_input_that_cannot_be_made_whole_is_an_internal_error(
+async def test_an_input_that_cannot_be_made_whole_is_an_internal_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario(bench: Bench) -> None:
+    async with _run() as bench:
         monkeypatch.setattr(bench.engine.config, "working_dir", vanished)
         bench.send(GOOD)
         await bench.answered()
-
-    [response] = _run(scenario).responses
+    [response] = bench.responses
     assert response["error"]["code"] == "internal_error"
 
 
-def test_an_engine_that_raises_after_all_is_an_internal_error(
+async def test_an_engine_that_raises_after_all_is_an_internal_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario(bench: Bench) -> None:
+    async with _run() as bench:
+
         async def raises(event: HookEventName, payload: dict[str, Any]) -> Aggregated:
             raise ValueError(f"{event} {payload['tool_name']}")
 
         monkeypatch.setattr(bench.engine.handler, "execute_hooks_core", raises)
         bench.send(GOOD)
         await bench.answered()
-
-    [response] = _run(scenario).responses
+    [response] = bench.responses
     assert response["error"]["message"] == "BeforeTool Bash"
 
 
-def test_a_hook_that_fails_is_no_failure_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_hook_that_fails_is_no_failure_of_the_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with _run() as bench:
         failed = Aggregated(success=False, errors=[Failure("hook", "guard: it crashed")])
         monkeypatch.setattr(bench.engine.handler, "_aggregate", lambda *_: failed)
         bench.send(GOOD)
         await bench.answered()
-
-    [response] = _run(scenario).responses
+    [response] = bench.responses
     assert response["success"] is True
     assert response["output"].errors[0].message == "guard: it crashed"
     assert response["output"].errors[0].correlation_id == "C1"
 
 
-def test_only_so_many_run_at_once_and_the_rest_is_refused_at_once(
+async def test_only_so_many_run_at_once_and_the_rest_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "PENDING_MAX", 2)
-
-    async def scenario(bench: Bench) -> None:
+    async with _run() as bench:
         bench.engine.runner.gate = asyncio.Event()
         for n in range(3):
             bench.send({**GOOD, "correlation_id": f"C{n}"})
@@ -913,14 +888,13 @@ def test_only_so_many_run_at_once_and_the_rest_is_refused_at_once(
         await bench.answered(3)
         bench.send({**GOOD, "correlation_id": "C3"})  # there is room again
         await bench.answered(4)
-
-    responses = _run(scenario).responses
+    responses = bench.responses
     assert [r["success"] for r in responses] == [False, True, True, True]
     assert [r["correlation_id"] for r in responses] == ["C2", "C0", "C1", "C3"]
 
 
-def test_the_end_answers_what_runs_and_starts_no_hook_afterwards() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_the_end_answers_what_runs_and_starts_no_hook_afterwards() -> None:
+    async with _run() as bench:
         bench.engine.runner.gate = asyncio.Event()
         bench.send(GOOD)
         await bench.begun()
@@ -939,23 +913,19 @@ def test_the_end_answers_what_runs_and_starts_no_hook_afterwards() -> None:
         assert bench.engine.runner.cancelled == 1
         assert len(bench.engine.runner.ran) == 1
 
-    _run(scenario)
 
-
-def test_direct_calls_and_requests_run_side_by_side() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_direct_calls_and_requests_run_side_by_side() -> None:
+    async with _run() as bench:
         bench.send(GOOD)
         direct = await bench.engine.handler.fire(BEFORE_TOOL, INPUT, correlation_id="D1")
         assert direct.success
         await bench.answered()
-
-    bench = _run(scenario)
     assert [r["correlation_id"] for r in bench.responses] == ["C1"]
     assert sorted(p["correlation_id"] for p in bench.engine.runner.ran) == ["C1", "D1"]
 
 
-def test_who_gives_up_waiting_leaves_the_hooks_running() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_who_gives_up_waiting_leaves_the_hooks_running() -> None:
+    async with _run() as bench:
         bench.engine.runner.gate = asyncio.Event()
         asked = asyncio.ensure_future(bench.channel.request(GOOD))
         await bench.begun()
@@ -963,5 +933,3 @@ def test_who_gives_up_waiting_leaves_the_hooks_running() -> None:
         await asyncio.wait({asked})
         assert asked.cancelled() and bench.engine.runner.cancelled == 0
         bench.engine.runner.gate.set()
-
-    _run(scenario)

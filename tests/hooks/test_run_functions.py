@@ -4,7 +4,8 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,25 +22,42 @@ from relay.hooks.run_functions import FunctionRunner
 SHORT = 0.05
 
 
-def _run(
-    registry: Registry, scenario: Callable[[FunctionRunner], Awaitable[Any]], **options: Any
-) -> Any:
-    async def whole() -> Any:
-        runner = FunctionRunner(registry, grace=SHORT, **options)
-        try:
-            return await scenario(runner)
-        finally:
-            await runner.close()
+class Hanging:
+    """A handler that hangs until ``gate`` is open."""
 
-    return asyncio.run(whole())
+    def __init__(self, gate: threading.Event) -> None:
+        self.gate, self.started = gate, threading.Event()
+
+    def __call__(self) -> None:
+        self.started.set()
+        self.gate.wait()
+
+    async def begun(self) -> bool:
+        return await asyncio.to_thread(self.started.wait, 20)
+
+
+def deploys(handler: Callable[..., object], **options: Any) -> Registry:
+    """A registry with this handler for ``@deploy``."""
+    registry = Registry()
+    registry.add_pattern("deploy", "*", handler, **options)
+    return registry
+
+
+@asynccontextmanager
+async def _runner(registry: Registry, **options: Any) -> AsyncIterator[FunctionRunner]:
+    runner = FunctionRunner(registry, grace=SHORT, **options)
+    try:
+        yield runner
+    finally:
+        await runner.close()
 
 
 def _pattern(registry: Registry, **options: Any) -> list[CallOutcome[Result]]:
-    async def scenario(runner: FunctionRunner) -> list[CallOutcome[Result]]:
-        return await runner.run_pattern("deploy", "x", "the message", "the ctx")
+    async def whole() -> list[CallOutcome[Result]]:
+        async with _runner(registry, **options) as runner:
+            return await runner.run_pattern("deploy", "x", "the message", "the ctx")
 
-    outcomes: list[CallOutcome[Result]] = _run(registry, scenario, **options)
-    return outcomes
+    return asyncio.run(whole())
 
 
 def test_sync_and_async_handlers_run_in_order_and_off_the_sessions_thread() -> None:
@@ -121,12 +139,11 @@ def test_a_handler_that_raises_anything_is_an_outcome(error: BaseException, kind
 
 
 def test_an_error_says_where_in_the_users_code() -> None:
-    registry = Registry()
 
     def deploy() -> None:
         raise ValueError("several\nlines")
 
-    registry.add_pattern("deploy", "*", deploy)
+    registry = deploys(deploy)
     (outcome,) = _pattern(registry)
     assert outcome.error.startswith("ValueError: several lines (line ")
     assert outcome.error.endswith("in deploy)")
@@ -137,22 +154,20 @@ def test_an_error_says_where_in_the_users_code() -> None:
 
 @pytest.mark.parametrize("value", [3, {"injct": "x"}, object()])
 def test_a_handler_that_returns_nonsense_is_an_outcome(value: object) -> None:
-    registry = Registry()
-    registry.add_pattern("deploy", "*", lambda: value)
+    registry = deploys(lambda: value)
     (outcome,) = _pattern(registry)
     assert outcome.end is CallEnd.NONSENSE
     assert "returned" in outcome.error
     assert '"stop": True' in outcome.error
 
 
-def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
+async def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
     gate: threading.Event,
 ) -> None:
     registry = Registry()
     registry.add_pattern("deploy", "*", lambda: gate.wait() and None, timeout=SHORT)
     registry.add_pattern("deploy", "*", lambda: "still here")
-
-    async def scenario(runner: FunctionRunner) -> None:
+    async with _runner(registry) as runner:
         for _ in range(module.HUNG_PER_HANDLER):
             hung, fine = await runner.run_pattern("deploy", "x", "", None)
             assert (hung.end, fine.end) == (CallEnd.TIMEOUT, CallEnd.DONE)
@@ -161,11 +176,8 @@ def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
         assert (off.end, fine.end) == (CallEnd.OFF, CallEnd.DONE)
         assert off.error == "switched off: 3 of its calls hang"
 
-    _run(registry, scenario)
 
-
-def test_a_hung_call_that_ends_late_hurts_nobody(gate: threading.Event) -> None:
-    registry = Registry()
+async def test_a_hung_call_that_ends_late_hurts_nobody(gate: threading.Event) -> None:
     ended = threading.Event()
 
     def late() -> str:
@@ -173,20 +185,16 @@ def test_a_hung_call_that_ends_late_hurts_nobody(gate: threading.Event) -> None:
         ended.set()
         return "too late"
 
-    registry.add_pattern("deploy", "*", late, timeout=SHORT)
-
-    async def scenario(runner: FunctionRunner) -> None:
+    registry = deploys(late, timeout=SHORT)
+    async with _runner(registry) as runner:
         (outcome,) = await runner.run_pattern("deploy", "x", "", None)
         assert outcome.result is None
         gate.set()
         assert await asyncio.to_thread(ended.wait, 20)
         assert (await runner.run_pattern("deploy", "x", "", None))[0].ok
 
-    _run(registry, scenario)
 
-
-def test_an_async_handler_that_hangs_is_cancelled() -> None:
-    registry = Registry()
+async def test_an_async_handler_that_hangs_is_cancelled() -> None:
     cancelled = threading.Event()
 
     async def hang() -> None:
@@ -195,18 +203,14 @@ def test_an_async_handler_that_hangs_is_cancelled() -> None:
         finally:
             cancelled.set()
 
-    registry.add_pattern("deploy", "*", hang, timeout=SHORT)
-
-    async def scenario(runner: FunctionRunner) -> None:
+    registry = deploys(hang, timeout=SHORT)
+    async with _runner(registry) as runner:
         (outcome,) = await runner.run_pattern("deploy", "x", "", None)
         assert outcome.end is CallEnd.TIMEOUT
         assert cancelled.wait(20)
 
-    _run(registry, scenario)
 
-
-def test_an_async_handler_that_refuses_to_end_is_switched_off(gate: threading.Event) -> None:
-    registry = Registry()
+async def test_an_async_handler_that_refuses_to_end_is_switched_off(gate: threading.Event) -> None:
 
     async def stubborn() -> None:
         while not gate.is_set():
@@ -215,9 +219,8 @@ def test_an_async_handler_that_refuses_to_end_is_switched_off(gate: threading.Ev
             except asyncio.CancelledError:
                 continue
 
-    registry.add_pattern("deploy", "*", stubborn, timeout=SHORT)
-
-    async def scenario(runner: FunctionRunner) -> None:
+    registry = deploys(stubborn, timeout=SHORT)
+    async with _runner(registry) as runner:
         for _ in range(module.HUNG_PER_HANDLER):
             (outcome,) = await runner.run_pattern("deploy", "x", "", None)
             assert outcome.end is CallEnd.TIMEOUT
@@ -225,10 +228,10 @@ def test_an_async_handler_that_refuses_to_end_is_switched_off(gate: threading.Ev
         assert outcome.end is CallEnd.OFF
         gate.set()
 
-    _run(registry, scenario)
 
-
-def test_an_async_handler_that_blocks_its_loop_hurts_only_itself(gate: threading.Event) -> None:
+async def test_an_async_handler_that_blocks_its_loop_hurts_only_itself(
+    gate: threading.Event,
+) -> None:
     registry = Registry()
 
     async def block() -> None:
@@ -240,18 +243,15 @@ def test_an_async_handler_that_blocks_its_loop_hurts_only_itself(gate: threading
 
     registry.add_pattern("deploy", "*", block, timeout=SHORT)
     registry.add_pattern("deploy", "*", fine)
-
-    async def scenario(runner: FunctionRunner) -> None:
+    async with _runner(registry) as runner:
         for _ in range(module.HUNG_PER_HANDLER):
             blocked, other = await runner.run_pattern("deploy", "x", "", None)
             assert (blocked.end, other.result) == (CallEnd.TIMEOUT, Result(("fine",)))
         blocked, other = await runner.run_pattern("deploy", "x", "", None)
         assert (blocked.end, other.result) == (CallEnd.OFF, Result(("fine",)))
 
-    _run(registry, scenario)
 
-
-def test_the_blame_for_a_blocked_loop_goes_to_the_one_that_blocks(
+async def test_the_blame_for_a_blocked_loop_goes_to_the_one_that_blocks(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HUNG_PER_HANDLER", 1)
@@ -267,8 +267,7 @@ def test_the_blame_for_a_blocked_loop_goes_to_the_one_that_blocks(
 
     registry.add_pattern("block", "*", block, timeout=20)
     registry.add_pattern("waits", "*", waits, timeout=SHORT)
-
-    async def scenario(runner: FunctionRunner) -> None:
+    async with _runner(registry) as runner:
         first = asyncio.ensure_future(runner.run_pattern("block", "x", "", None))
         assert await asyncio.to_thread(blocking.wait, 20)
         (outcome,) = await runner.run_pattern("waits", "x", "", None)
@@ -278,11 +277,8 @@ def test_the_blame_for_a_blocked_loop_goes_to_the_one_that_blocks(
         gate.set()
         await first
 
-    _run(registry, scenario)
 
-
-def test_at_most_that_many_sync_handlers_run_at_once(gate: threading.Event) -> None:
-    registry = Registry()
+async def test_at_most_that_many_sync_handlers_run_at_once(gate: threading.Event) -> None:
     running: list[int] = []
     two = threading.Event()
 
@@ -292,9 +288,8 @@ def test_at_most_that_many_sync_handlers_run_at_once(gate: threading.Event) -> N
             two.set()
         gate.wait()
 
-    registry.add_pattern("deploy", "*", handler)
-
-    async def scenario(runner: FunctionRunner) -> None:
+    registry = deploys(handler)
+    async with _runner(registry, workers=2) as runner:
         calls = [
             asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None)) for _ in range(5)
         ]
@@ -304,25 +299,16 @@ def test_at_most_that_many_sync_handlers_run_at_once(gate: threading.Event) -> N
         assert all(outcomes[0].ok for outcomes in await asyncio.gather(*calls))
         assert len(running) == 5
 
-    _run(registry, scenario, workers=2)
 
-
-def test_too_many_waiting_calls_are_refused(
+async def test_too_many_waiting_calls_are_refused(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WAITING_MAX", 2)
-    registry = Registry()
-    started = threading.Event()
-
-    def hang() -> None:
-        started.set()
-        gate.wait()
-
-    registry.add_pattern("deploy", "*", hang)
-
-    async def scenario(runner: FunctionRunner) -> None:
+    hang = Hanging(gate)
+    registry = deploys(hang)
+    async with _runner(registry, workers=1) as runner:
         first = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-        assert await asyncio.to_thread(started.wait, 20)
+        assert await hang.begun()
         second = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
         await asyncio.sleep(0)
         (outcome,) = await runner.run_pattern("deploy", "x", "", None)
@@ -334,104 +320,74 @@ def test_too_many_waiting_calls_are_refused(
         assert (await first)[0].ok
         assert (await second)[0].ok
 
-    _run(registry, scenario, workers=1)
 
-
-def test_a_caller_that_is_cancelled_leaves_the_runner_usable(gate: threading.Event) -> None:
-    registry = Registry()
-    started = threading.Event()
-
-    def handler() -> None:
-        started.set()
-        gate.wait()
-
-    registry.add_pattern("deploy", "*", handler)
-
-    async def scenario(runner: FunctionRunner) -> None:
+async def test_a_caller_that_is_cancelled_leaves_the_runner_usable(gate: threading.Event) -> None:
+    handler = Hanging(gate)
+    registry = deploys(handler)
+    async with _runner(registry, workers=1) as runner:
         call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-        assert await asyncio.to_thread(started.wait, 20)
+        assert await handler.begun()
         call.cancel()
         await asyncio.wait({call})
         assert call.cancelled()
         gate.set()
         assert (await runner.run_pattern("deploy", "x", "", None))[0].ok
 
-    _run(registry, scenario, workers=1)
 
-
-def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(gate: threading.Event) -> None:
-    registry = Registry()
-    started = threading.Event()
-
-    def hang() -> None:
-        started.set()
-        gate.wait()
-
-    registry.add_pattern("deploy", "*", hang)
-
-    async def scenario() -> None:
-        runner = FunctionRunner(registry, grace=SHORT)
-        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-        assert await asyncio.to_thread(started.wait, 20)
-        await runner.close(timeout=0)
-        (outcome,) = await runner.run_pattern("deploy", "x", "", None)
-        assert (outcome.end, outcome.error) == (CallEnd.REFUSED, "relay is closing")
-        gate.set()
-        assert (await call)[0].ok
-
-    asyncio.run(scenario())
+async def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(
+    gate: threading.Event,
+) -> None:
+    hang = Hanging(gate)
+    registry = deploys(hang)
+    runner = FunctionRunner(registry, grace=SHORT)
+    call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
+    assert await hang.begun()
+    await runner.close(timeout=0)
+    (outcome,) = await runner.run_pattern("deploy", "x", "", None)
+    assert (outcome.end, outcome.error) == (CallEnd.REFUSED, "relay is closing")
+    gate.set()
+    assert (await call)[0].ok
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_loop_that_ends_after_closing_has_given_it_up_ends_in_peace(
+async def test_a_loop_that_ends_after_closing_has_given_it_up_ends_in_peace(
     gate: threading.Event,
 ) -> None:
-    registry = Registry()
 
     async def block() -> None:
         gate.wait(10)
 
-    registry.add_pattern("deploy", "*", block)
-
-    async def scenario() -> list[threading.Thread]:
-        runner = FunctionRunner(registry, grace=SHORT)
-        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", ""))
-        await asyncio.sleep(SHORT)
-        await runner.close(SHORT)
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        return [one for one in threading.enumerate() if one.name == "relay-async-handlers"]
-
-    threads = asyncio.run(scenario())
+    registry = deploys(block)
+    runner = FunctionRunner(registry, grace=SHORT)
+    call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", ""))
+    await asyncio.sleep(SHORT)
+    await runner.close(SHORT)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    threads = [one for one in threading.enumerate() if one.name == "relay-async-handlers"]
     gate.set()
     for thread in threads:
         thread.join(5)
         assert not thread.is_alive()
 
 
-def test_closing_cancels_async_handlers() -> None:
-    registry = Registry()
+async def test_closing_cancels_async_handlers() -> None:
     started = threading.Event()
 
     async def forever() -> None:
         started.set()
         await asyncio.Event().wait()
 
-    registry.add_pattern("deploy", "*", forever)
-
-    async def scenario() -> None:
-        runner = FunctionRunner(registry, grace=20)
-        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-        assert await asyncio.to_thread(started.wait, 20)
-        await runner.close(timeout=0)
-        (outcome,) = await call
-        assert (outcome.end, "CancelledError" in outcome.error) == (CallEnd.RAISED, True)
-
-    asyncio.run(scenario())
+    registry = deploys(forever)
+    runner = FunctionRunner(registry, grace=20)
+    call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
+    assert await asyncio.to_thread(started.wait, 20)
+    await runner.close(timeout=0)
+    (outcome,) = await call
+    assert (outcome.end, "CancelledError" in outcome.error) == (CallEnd.RAISED, True)
 
 
 def test_an_async_handler_can_run_programs() -> None:
-    registry = Registry()
 
     async def run() -> str:
         process = await asyncio.create_subprocess_exec(
@@ -440,7 +396,7 @@ def test_an_async_handler_can_run_programs() -> None:
         output, _ = await process.communicate()
         return output.decode().strip()
 
-    registry.add_pattern("deploy", "*", run)
+    registry = deploys(run)
     assert _pattern(registry)[0].result == Result(("out",))
 
 
@@ -452,11 +408,11 @@ def _hooks(registry: Registry, *functions: Callable[..., object], **options: Any
 def _together(registry: Registry, **options: Any) -> list[CallOutcome[Result]]:
     """All hooks of one event, side by side."""
 
-    async def scenario(runner: FunctionRunner) -> list[CallOutcome[Result]]:
-        return await runner.call_all(_calls(registry))
+    async def whole() -> list[CallOutcome[Result]]:
+        async with _runner(registry, **options) as runner:
+            return await runner.call_all(_calls(registry))
 
-    outcomes: list[CallOutcome[Result]] = _run(registry, scenario, **options)
-    return outcomes
+    return asyncio.run(whole())
 
 
 def _calls(registry: Registry) -> list[Call[Result]]:
@@ -466,7 +422,7 @@ def _calls(registry: Registry) -> list[Call[Result]]:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async", "both"])
-def test_functions_that_wait_for_each_other_run_side_by_side(kind: str) -> None:
+async def test_functions_that_wait_for_each_other_run_side_by_side(kind: str) -> None:
     registry = Registry()
     all_here = threading.Barrier(12)
     here: list[int] = []
@@ -487,12 +443,9 @@ def test_functions_that_wait_for_each_other_run_side_by_side(kind: str) -> None:
     one = {"sync": sync, "async": asynchronous, "both": sync}[kind]
     other = {"sync": sync, "async": asynchronous, "both": in_a_thread}[kind]
     _hooks(registry, *(one if number % 3 else other for number in range(12)))
-
-    async def scenario(runner: FunctionRunner) -> None:
+    async with _runner(registry) as runner:
         outcomes = await runner.call_all(_calls(registry))
         assert [outcome.error for outcome in outcomes] == [""] * 12
-
-    _run(registry, scenario)
 
 
 def test_one_that_hangs_holds_up_none_of_the_others(gate: threading.Event) -> None:
@@ -510,27 +463,21 @@ def test_one_that_hangs_holds_up_none_of_the_others(gate: threading.Event) -> No
     ]
 
 
-def test_what_has_not_begun_when_nobody_waits_any_more_never_does(gate: threading.Event) -> None:
+async def test_what_has_not_begun_when_nobody_waits_any_more_never_does(
+    gate: threading.Event,
+) -> None:
     registry = Registry()
-    started = threading.Event()
     ran: list[int] = []
-
-    def hang() -> None:
-        started.set()
-        gate.wait()
-
+    hang = Hanging(gate)
     _hooks(registry, hang, *(lambda: ran.append(1) for _ in range(3)))
-
-    async def scenario(runner: FunctionRunner) -> None:
+    async with _runner(registry, workers=1) as runner:
         call = asyncio.ensure_future(runner.call_all(_calls(registry)))
-        assert await asyncio.to_thread(started.wait, 20)
+        assert await hang.begun()
         call.cancel()
         await asyncio.wait({call})
         gate.set()
         assert (await runner.call_all(_calls(registry)[1:]))[0].ok
         assert len(ran) == 3
-
-    _run(registry, scenario, workers=1)
 
 
 class _Elsewhere:
@@ -566,7 +513,7 @@ def test_a_value_that_cannot_be_looked_at_is_nobody_elses_problem(
     assert good.result == Result(("good",))
 
 
-def test_without_threads_to_be_had_each_call_fails_by_itself(
+async def test_without_threads_to_be_had_each_call_fails_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     registry = Registry()
@@ -579,17 +526,15 @@ def test_without_threads_to_be_had_each_call_fails_by_itself(
     def no_thread(_thread: threading.Thread) -> None:
         raise RuntimeError("no more threads")
 
-    async def scenario(runner: FunctionRunner) -> None:
+    async with _runner(registry) as runner:
         await runner.call_all(_calls(registry)[-1:])  # its loop has a thread
         monkeypatch.setattr(threading.Thread, "start", no_thread)
         outcomes = await runner.call_all(_calls(registry))
         assert [one.end for one in outcomes] == [CallEnd.RAISED, CallEnd.RAISED, CallEnd.DONE]
         assert "no more threads" in outcomes[0].error
 
-    _run(registry, scenario)
 
-
-def test_without_a_loop_to_be_had_functions_of_the_event_still_speak(
+async def test_without_a_loop_to_be_had_functions_of_the_event_still_speak(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     registry = Registry()
@@ -602,42 +547,33 @@ def test_without_a_loop_to_be_had_functions_of_the_event_still_speak(
     def no_loop() -> asyncio.AbstractEventLoop:
         raise OSError("too many open files")
 
-    async def scenario(runner: FunctionRunner) -> None:
+    async with _runner(registry) as runner:
         monkeypatch.setattr(asyncio, "new_event_loop", no_loop)
         said, other = await runner.call_all(_calls(registry))
         assert said.result == Result(("no",))
         assert (other.end, "too many open files" in other.error) == (CallEnd.RAISED, True)
 
-    _run(registry, scenario)
 
-
-def test_nothing_begins_once_closing_has_waited_long_enough(gate: threading.Event) -> None:
+async def test_nothing_begins_once_closing_has_waited_long_enough(gate: threading.Event) -> None:
     registry = Registry()
-    started = threading.Event()
     ran: list[str] = []
-
-    def hang() -> None:
-        started.set()
-        gate.wait()
+    hang = Hanging(gate)
 
     async def asynchronous() -> None:
         ran.append("async")
 
     _hooks(registry, hang, lambda: ran.append("sync"), lambda: asynchronous())
-
-    async def scenario(runner: FunctionRunner) -> None:
+    async with _runner(registry, workers=1) as runner:
         together = asyncio.ensure_future(runner.call_all(_calls(registry)))
-        assert await asyncio.to_thread(started.wait, 20)
+        assert await hang.begun()
         await runner.close(SHORT)
         gate.set()
         ends = [outcome.end for outcome in await together]
         assert ends == [CallEnd.DONE, CallEnd.REFUSED, CallEnd.REFUSED]
-
-    _run(registry, scenario, workers=1)
     assert ran == []
 
 
-def test_events_that_are_given_up_switch_no_hook_off_but_are_bounded(
+async def test_events_that_are_given_up_switch_no_hook_off_but_are_bounded(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HUNG_MAX", 8)
@@ -650,8 +586,7 @@ def test_events_that_are_given_up_switch_no_hook_off_but_are_bounded(
         return "done"
 
     _hooks(registry, *[waiting] * 4)
-
-    async def scenario(runner: FunctionRunner) -> None:
+    async with _runner(registry) as runner:
         for _ in range(2):  # a person interrupts the agent, say, while the hooks do their work
             together = asyncio.ensure_future(runner.call_all(_calls(registry)))
             for _ in range(4):
@@ -664,8 +599,6 @@ def test_events_that_are_given_up_switch_no_hook_off_but_are_bounded(
         gate.set()
         while not all(one.ok for one in await runner.call_all(_calls(registry))):
             await asyncio.sleep(0)
-
-    _run(registry, scenario)
 
 
 def test_what_a_handler_sets_for_itself_is_gone_with_the_call() -> None:
@@ -696,7 +629,6 @@ def test_sys_exit_in_a_task_left_behind_does_not_end_the_loop() -> None:
 def test_what_fails_in_a_task_left_behind_is_no_traceback_on_the_screen(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    registry = Registry()
     failed = threading.Event()
 
     async def leave() -> None:
@@ -706,7 +638,7 @@ def test_what_fails_in_a_task_left_behind_is_no_traceback_on_the_screen(
 
         asyncio.get_running_loop().call_soon(fail)
 
-    registry.add_pattern("deploy", "*", leave)
+    registry = deploys(leave)
     assert _pattern(registry)[0].ok
     assert failed.wait(5)
     assert not caplog.records
@@ -722,7 +654,6 @@ def test_functions_beyond_those_that_can_wait_fail_and_the_others_run(
 
 
 def test_no_more_blocking_calls_of_async_handlers_run_at_once_than_there_are_threads() -> None:
-    registry = Registry()
     threads: set[int] = set()
 
     async def many() -> None:
@@ -731,7 +662,7 @@ def test_no_more_blocking_calls_of_async_handlers_run_at_once_than_there_are_thr
     def note() -> None:
         threads.add(threading.get_ident())
 
-    registry.add_pattern("deploy", "*", many)
+    registry = deploys(many)
     assert _pattern(registry)[0].ok
     assert 0 < len(threads) <= 8
 

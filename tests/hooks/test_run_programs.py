@@ -377,23 +377,20 @@ def test_giving_up_kills_everything(
         asyncio.run(whole())
 
 
-def test_giving_up_twice_leaves_the_rest_to_a_thread(
+async def test_giving_up_twice_leaves_the_rest_to_a_thread(
     tmp_path: Path, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def whole() -> None:
-        command = Command(shell="exec sleep 600")
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "killpg", lambda _pid, _number: None)
-            task = asyncio.ensure_future(
-                run_command(command, b"", cwd="/", env=os.environ, timeout=LONG)
-            )
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait({task})
-            assert task.cancelled()
-        end(started[0].pid)
-        await asyncio.to_thread(wait_until, lambda: started[0].returncode is not None)
-
-    asyncio.run(whole())
+    command = Command(shell="exec sleep 600")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", lambda _pid, _number: None)
+        task = asyncio.ensure_future(
+            run_command(command, b"", cwd="/", env=os.environ, timeout=LONG)
+        )
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+    end(started[0].pid)
+    await asyncio.to_thread(wait_until, lambda: started[0].returncode is not None)

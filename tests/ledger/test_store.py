@@ -11,10 +11,11 @@ import pytest
 
 from relay.broker.delivery_states import advance, nobody
 from relay.core import sqlite
-from relay.core.errors import StorageError
+from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
-from relay.core.message import State
+from relay.core.message import HeldFor, State
 from relay.ledger import queries
+from relay.ledger.feature_tables import migrate
 from relay.ledger.schema import SCHEMA, AgentRecord
 from relay.ledger.store import Ledger
 
@@ -242,6 +243,7 @@ def test_what_an_older_version_held_is_waiting_queued_or_held(tmp_path: Path) ->
 
 def test_what_an_older_version_held_has_its_cause_from_then_on(tmp_path: Path) -> None:
     """Until then only the words of the reason told it."""
+    causes = {one.name.lower(): int(one) for one in HeldFor}
     path = str(tmp_path / "old.db")
     old = sqlite.connect(path, replace(SCHEMA, migrations=SCHEMA.migrations[:16]))
     reasons = {
@@ -263,8 +265,11 @@ def test_what_an_older_version_held_has_its_cause_from_then_on(tmp_path: Path) -
         )
     old.close()
     ledger = Ledger(path)
-    rows = queries.parked(ledger, 10)
-    assert {row["reason"]: row["held_for"] for row in rows} == reasons
+    parked = dict(ledger.rows("SELECT reason, parked FROM deliveries"))
+    assert parked == {reason: causes[cause] for reason, cause in reasons.items()}
+    [pair] = queries.parked_pairs(ledger, 10)
+    assert (pair.sender, pair.to, pair.count, pair.rate) == ("Al", ("Bob",), 4, True)
+    assert queries.parked_count(ledger) == 4
     ledger.close()
 
 
@@ -364,3 +369,47 @@ def test_what_was_due_to_handlers_in_an_older_version_is_due_in_the_same_state(
         (4, "automations", "blocked", 2, 0),
     ]
     ledger.close()
+
+
+FIRST = ("CREATE TABLE loud_words (word TEXT)", "INSERT INTO loud_words VALUES ('first')")
+SECOND = ("ALTER TABLE loud_words ADD COLUMN n INTEGER NOT NULL DEFAULT 0",)
+
+
+def words(ledger: Ledger) -> list[tuple[object, ...]]:
+    return ledger.rows("SELECT * FROM loud_words")
+
+
+def test_each_migration_is_applied_once(ledger: Ledger) -> None:
+    for _ in range(2):
+        migrate(ledger, "loud", [FIRST])
+    assert words(ledger) == [("first",)]
+    again = Ledger(ledger.path)
+    migrate(again, "loud", [FIRST, SECOND])
+    assert words(again) == [("first", 0)]
+    with pytest.raises(RelayError, match="its tables are of version 2, and it knows 1"):
+        migrate(again, "loud", [FIRST])
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        (("INSERT INTO loud_words VALUES ('half')", "CREATE TABEL loud_b (x)"), "syntax error"),
+        (("CREATE TABLE quiet_words (x)",), "makes or drops quiet_words"),
+        (("DROP TABLE originals",), "makes or drops originals"),
+        (("DELETE FROM events",), "events are never changed"),
+        (("COMMIT",), "ends the transaction"),
+    ],
+    ids=["syntax", "another's name", "the ledger's table", "events", "commit"],
+)
+def test_a_wrong_migration_leaves_nothing(
+    ledger: Ledger, statements: tuple[str, ...], why: str
+) -> None:
+    ledger.tell("an event")
+    migrate(ledger, "loud", [FIRST])
+    with pytest.raises(RelayError, match=why) as raised:
+        migrate(ledger, "loud", [FIRST, statements])
+    assert not isinstance(raised.value, StorageError)  # the broker goes on without the feature
+    assert words(ledger) == [("first",)] and not ledger.in_transaction
+    migrate(ledger, "loud", [FIRST, SECOND])
+    assert words(ledger) == [("first", 0)]

@@ -1,10 +1,16 @@
-"""The binding to the terminal emulator."""
+"""The terminal emulator: the binding, its library, and the styles of rows."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyghostty.core
 import pytest
 
+from relay.core.errors import RelayError
+from relay.screen import emulator_library
 from relay.screen.emulator import Emulator, EmulatorError
+from relay.screen.styled_rows import sgr, styled_rows
 
 
 def emulator(cols: int = 10, rows: int = 4) -> Emulator:
@@ -94,3 +100,85 @@ def test_the_state_of_the_terminal() -> None:
     assert terminal.kitty_flags == 5
     terminal.feed(b"\x1b[1;1H0123456789")
     assert terminal.pending_wrap
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulator_library, "_loaded", None)
+
+
+def works() -> bool:
+    terminal = Emulator(20, 4)
+    terminal.feed(b"one\r\ntwo")
+    mark = terminal.mark(1, 1)
+    again = Emulator(1, 1, snapshot=terminal.snapshot())
+    return again.visible()[:2] == ["one", "two"] and mark.position() == (1, 1)
+
+
+def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache"
+    emulator_library.load(str(cache))
+    assert works()
+    (kept,) = cache.iterdir()
+    assert kept.stat().st_mode & 0o077 == 0
+    monkeypatch.setattr(emulator_library, "_loaded", None)
+    monkeypatch.setattr(emulator_library, "_compile", None)  # would be called, were it not kept
+    emulator_library.load(str(cache))
+    assert works()
+    assert emulator_library.load(None).ffi is not pyghostty.core.ffi
+
+
+def test_a_broken_file_is_removed_and_the_import_stands_in(tmp_path: Path) -> None:
+    emulator_library.load(str(tmp_path))
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(kept.read_bytes()[:1000])
+    emulator_library._loaded = None
+    assert emulator_library.load(str(tmp_path)).ffi is pyghostty.core.ffi
+    assert works() and not kept.exists()
+
+
+def test_a_file_that_others_may_write_is_not_run(tmp_path: Path) -> None:
+    emulator_library.load(str(tmp_path))
+    (kept,) = tmp_path.iterdir()
+    kept.write_text("raise SystemExit('this was run')")
+    kept.chmod(0o666)
+    emulator_library._loaded = None
+    emulator_library.load(str(tmp_path))
+    assert works()
+
+
+def test_a_directory_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
+    # Not by permissions: root may write anywhere.
+    (tmp_path / "file").write_text("")
+    emulator_library.load(str(tmp_path / "file" / "cache"))
+    assert works() and [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_loads_is_known_before_a_run_and_what_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator_library.check(str(tmp_path))
+    broken = tmp_path / "libghostty-vt.so"
+    broken.write_text("no library")
+    monkeypatch.setenv("PYGHOSTTY_LIB", str(broken))
+    with pytest.raises(RelayError, match="cannot be loaded.*libghostty-vt") as refused:
+        emulator_library.check(str(tmp_path))
+    assert refused.value.code == "no_emulator"
+    monkeypatch.setattr("sys.meta_path", [])
+    with pytest.raises(RelayError, match="it is not installed"):
+        emulator_library.check(str(tmp_path))
+
+
+def test_what_a_terminal_shows_becomes_texts_with_styles() -> None:
+    emulator = Emulator(40, 4)
+    link = b"\x1b]8;;http://x/\x1b\\link\x1b]8;;\x1b\\"
+    emulator.feed(b"a \x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3;48;5;200mrgb\x1b[m " + link)
+    emulator.feed(b"\r\n\x1b[7;3mbutton\r\n\x1b[0mend")
+    first, second, third, fourth = styled_rows(emulator.visible(styled=True))
+    coloured = {"fg": "#010203", "bg": 200}
+    red = {"bold": True, "fg": 1}
+    assert first == [("a ", {}), ("red", red), (" ", {}), ("rgb", coloured), (" link", {})]
+    assert second == [("button", {"reverse": True, "italic": True})]
+    assert (third, fourth) == ([("end", {})], [])
+    assert sgr(coloured) == "\x1b[38;2;1;2;3;48;5;200m" and sgr({}) == ""
+    assert sgr({"fg": "#\x1b[2J", "bold": True}) == "\x1b[1m"

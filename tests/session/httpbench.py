@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from relay.session.hook_server import HookServer, ServerLimits
 
 TOKEN = "a-token"
-Test = Callable[["Bench"], Awaitable[None]]
 
 
 class Bench:
@@ -56,7 +55,7 @@ def post(body: bytes, *headers: str, token: str = TOKEN, method: str = "POST") -
 
 
 @contextlib.asynccontextmanager
-async def bench(listener: socket.socket | None = None, **limits: Any) -> AsyncIterator[Bench]:
+async def serving(listener: socket.socket | None = None, **limits: Any) -> AsyncIterator[Bench]:
     if listener is None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
 
@@ -75,11 +74,3 @@ async def bench(listener: socket.socket | None = None, **limits: Any) -> AsyncIt
         yield made
     finally:
         await server.close()
-
-
-def run(test: Test, **options: Any) -> None:
-    async def main() -> None:
-        async with bench(**options) as made:
-            await test(made)
-
-    asyncio.run(main())

@@ -56,131 +56,106 @@ class Desk:
         return [event.fields for event in self.taken(SendRequested)]
 
 
-def test_each_action_is_a_message_with_an_id() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        injected, _ = desk.actions.inject("for me")
-        sent, _ = desk.actions.send("Bob, Carol", "hello", mode=QueueMode.STEER, thread="t")
-        noted, _ = desk.actions.notify("errors", "it broke")
-        assert desk.sent() == [
-            {"id": injected, "to": ["Alice"], "body": "for me", "notice": True, "by_hook": True},
-            {"id": sent, "to": ["Bob", "Carol"], "body": "hello", "thread": "t", "mode": "steer"},
-            {"id": noted, "to": ["me"], "body": "it broke", "thread": "errors"},
-        ]
-        assert len({injected, sent, noted}) == 3
-
-    asyncio.run(scenario())
+async def test_each_action_is_a_message_with_an_id() -> None:
+    desk = Desk()
+    injected, _ = desk.actions.inject("for me")
+    sent, _ = desk.actions.send("Bob, Carol", "hello", mode=QueueMode.STEER, thread="t")
+    noted, _ = desk.actions.notify("errors", "it broke")
+    assert desk.sent() == [
+        {"id": injected, "to": ["Alice"], "body": "for me", "notice": True, "by_hook": True},
+        {"id": sent, "to": ["Bob", "Carol"], "body": "hello", "thread": "t", "mode": "steer"},
+        {"id": noted, "to": ["me"], "body": "it broke", "thread": "errors"},
+    ]
+    assert len({injected, sent, noted}) == 3
 
 
-def test_from_another_thread_the_answer_comes_through() -> None:
-    async def scenario() -> None:
-        desk = Desk()
+async def test_from_another_thread_the_answer_comes_through() -> None:
+    desk = Desk()
 
-        def work() -> list[dict[str, Any]]:
-            identifier, answer = desk.actions.inject("from a thread")
-            assert answer.result(10) == {"id": identifier}
-            return desk.actions.agents().result(10)
+    def work() -> list[dict[str, Any]]:
+        identifier, answer = desk.actions.inject("from a thread")
+        assert answer.result(10) == {"id": identifier}
+        return desk.actions.agents().result(10)
 
-        working = asyncio.ensure_future(asyncio.to_thread(work))
-        requested = await desk.events.next()
-        assert isinstance(requested, SendRequested)
-        identifier = requested.fields["id"]
-        desk.actions.settle(identifier, {"id": identifier})
-        assert await working == [{"name": "Bob"}]
-
-    asyncio.run(scenario())
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    requested = await desk.events.next()
+    assert isinstance(requested, SendRequested)
+    identifier = requested.fields["id"]
+    desk.actions.settle(identifier, {"id": identifier})
+    assert await working == [{"name": "Bob"}]
 
 
-def test_a_refusal_reaches_whoever_waits_for_it() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        identifier, answer = desk.actions.send("Alice", "x", mode=None, thread=None)
-        desk.actions.settle(identifier, UsageError("cannot send to yourself"))
-        with pytest.raises(UsageError, match="yourself"):
-            await asyncio.wrap_future(answer)
-
-    asyncio.run(scenario())
+async def test_a_refusal_reaches_whoever_waits_for_it() -> None:
+    desk = Desk()
+    identifier, answer = desk.actions.send("Alice", "x", mode=None, thread=None)
+    desk.actions.settle(identifier, UsageError("cannot send to yourself"))
+    with pytest.raises(UsageError, match="yourself"):
+        await asyncio.wrap_future(answer)
 
 
-def test_who_waits_at_the_sessions_end_gets_no_answer() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        _, answer = desk.actions.send("Bob", "x", mode=None, thread=None)
-        desk.actions.close()
-        with pytest.raises(RelayError, match="has ended"):
-            await asyncio.wrap_future(answer)
-
-    asyncio.run(scenario())
+async def test_who_waits_at_the_sessions_end_gets_no_answer() -> None:
+    desk = Desk()
+    _, answer = desk.actions.send("Bob", "x", mode=None, thread=None)
+    desk.actions.close()
+    with pytest.raises(RelayError, match="has ended"):
+        await asyncio.wrap_future(answer)
 
 
-def test_what_sends_a_match_on_sends_the_match_itself_once() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        actions = desk.actions.for_match(HEARD)
-        other, _ = actions.send("Carol", "hi", mode=None, thread=None)
-        first, _ = actions.send("Bob", "hi", mode=None, thread=None)
-        again, _ = actions.send("Bob", "hi", mode=None, thread=None)
-        assert first == HEARD.id
-        assert HEARD.id == again != other
-
-    asyncio.run(scenario())
+async def test_what_sends_a_match_on_sends_the_match_itself_once() -> None:
+    desk = Desk()
+    actions = desk.actions.for_match(HEARD)
+    other, _ = actions.send("Carol", "hi", mode=None, thread=None)
+    first, _ = actions.send("Bob", "hi", mode=None, thread=None)
+    again, _ = actions.send("Bob", "hi", mode=None, thread=None)
+    assert first == HEARD.id
+    assert HEARD.id == again != other
 
 
-def test_handlers_that_tell_the_agent_more_and_more_are_stopped_until_the_person_speaks() -> None:
-    async def scenario() -> None:
-        desk = Desk(texts_max=2)
+async def test_handlers_that_tell_the_agent_more_and_more_are_stopped_until_the_person_speaks() -> (
+    None
+):
+    desk = Desk(texts_max=2)
 
-        def told() -> bool:
-            _, future = desk.actions.inject("again")
-            return not future.done() or future.exception() is None
+    def told() -> bool:
+        _, future = desk.actions.inject("again")
+        return not future.done() or future.exception() is None
 
-        assert [told() for _ in range(4)] == [True, True, False, False]
-        (note,) = desk.taken(PersonNote)
-        assert "2 texts" in note.text
-        desk.actions.person()
-        assert [told() for _ in range(3)] == [True, True, False]
-        desk.now_ms += 60_000
-        assert told() and len(desk.taken(PersonNote)) == 1
-
-    asyncio.run(scenario())
-
-
-def test_what_a_feature_adds_to_ctx_asks_the_broker_from_any_thread() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-
-        def work() -> object:
-            return desk.actions.request(by_name("memory_save"), {"text": "x"}).result(10)
-
-        assert await asyncio.to_thread(work) == {"agents": [{"name": "Bob"}]}
-        assert desk.asked == [("memory_save", {"text": "x"})]
-
-    asyncio.run(scenario())
+    assert [told() for _ in range(4)] == [True, True, False, False]
+    (note,) = desk.taken(PersonNote)
+    assert "2 texts" in note.text
+    desk.actions.person()
+    assert [told() for _ in range(3)] == [True, True, False]
+    desk.now_ms += 60_000
+    assert told() and len(desk.taken(PersonNote)) == 1
 
 
-def test_what_is_said_to_memory_keeps_its_id_and_its_options_once() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        match = Match("memory", "save", "tea", {"scope": "user"}, False, "@memory:save tea")
-        actions = desk.actions.for_match(Detection(HEARD.id, match))
-        actions.command("memory", "save", "something else")
-        actions.command("memory", "save", "tea")
-        actions.command("memory", "save", "tea")
-        commands = [event.command for event in desk.taken(FeatureRequested)]
-        assert commands[1] == FeatureCommand(HEARD.id, "save", "tea", {"scope": "user"})
-        assert len({command.id for command in commands}) == 3
-        assert commands[2].attributes == {}
+async def test_what_a_feature_adds_to_ctx_asks_the_broker_from_any_thread() -> None:
+    desk = Desk()
 
-    asyncio.run(scenario())
+    def work() -> object:
+        return desk.actions.request(by_name("memory_save"), {"text": "x"}).result(10)
+
+    assert await asyncio.to_thread(work) == {"agents": [{"name": "Bob"}]}
+    assert desk.asked == [("memory_save", {"text": "x"})]
 
 
-def test_an_answer_of_memory_has_one_id_however_often_it_is_given() -> None:
-    async def scenario() -> None:
-        desk = Desk(texts_max=2)
-        for identifier in (HEARD.id, HEARD.id, "01K00000000000000000000002"):
-            desk.actions.answer(identifier, "memory: saved")
-        first, again = desk.sent()  # and the third was one too many
-        assert first == again and first["id"] not in (HEARD.id, None) and first["notice"]
-        assert first["id"][:10] == HEARD.id[:10] and len(first["id"]) == 26
+async def test_what_is_said_to_memory_keeps_its_id_and_its_options_once() -> None:
+    desk = Desk()
+    match = Match("memory", "save", "tea", {"scope": "user"}, False, "@memory:save tea")
+    actions = desk.actions.for_match(Detection(HEARD.id, match))
+    actions.command("memory", "save", "something else")
+    actions.command("memory", "save", "tea")
+    actions.command("memory", "save", "tea")
+    commands = [event.command for event in desk.taken(FeatureRequested)]
+    assert commands[1] == FeatureCommand(HEARD.id, "save", "tea", {"scope": "user"})
+    assert len({command.id for command in commands}) == 3
+    assert commands[2].attributes == {}
 
-    asyncio.run(scenario())
+
+async def test_an_answer_of_memory_has_one_id_however_often_it_is_given() -> None:
+    desk = Desk(texts_max=2)
+    for identifier in (HEARD.id, HEARD.id, "01K00000000000000000000002"):
+        desk.actions.answer(identifier, "memory: saved")
+    first, again = desk.sent()  # and the third was one too many
+    assert first == again and first["id"] not in (HEARD.id, None) and first["notice"]
+    assert first["id"][:10] == HEARD.id[:10] and len(first["id"]) == 26

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -53,19 +54,16 @@ class Bench:
         return found
 
 
-def play(scenario: Callable[[Bench], Awaitable[None]], restarts: int = 0) -> Bench:
-    async def limited() -> Bench:
-        bench = Bench(restarts)
-        async with asyncio.timeout(20):
-            await scenario(bench)
-            await bench.tasks.settle(10.0)
-        return bench
-
-    return asyncio.run(limited())
+@asynccontextmanager
+async def play(restarts: int = 0) -> AsyncIterator[Bench]:
+    bench = Bench(restarts)
+    async with asyncio.timeout(20):
+        yield bench
+        await bench.tasks.settle(10.0)
 
 
-def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() -> None:
+    async with play() as bench:
         bench.broker.errors = [BrokerUnavailable("away"), StorageError("the disk is full")]
         await bench.reports.delivery(MESSAGE, State.SEEN, "", "read")
         fields = {"id": MESSAGE.id, "state": "seen", "proof": "read"}
@@ -76,64 +74,53 @@ def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() -> Non
             PersonNote("what came of a message waits: the disk is full"),
         ]
 
-    play(scenario)
 
-
-def test_what_the_broker_refuses_for_good_is_noted() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_what_the_broker_refuses_for_good_is_noted() -> None:
+    async with play() as bench:
         bench.broker.errors = [UsageError("no such step")]
         await bench.reports.delivery(MESSAGE, State.HELD, "why", "")
         assert PersonNote("a delivery could not be recorded: no such step") in bench.posted()
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_a_repeated_claim_is_our_own_unless_there_was_a_session_before(restarts: int) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_repeated_claim_is_our_own_unless_there_was_a_session_before(restarts: int) -> None:
+    async with play(restarts) as bench:
         bench.broker.errors = [BrokerUnavailable("away")]
         bench.broker.answer = {"duplicate": True}
         assert await bench.reports.claim_match(find("deploy", "x")) is (restarts == 0)
         assert PersonNote("a handler waits: away") in bench.posted()
         assert await bench.reports.claim_start() is (restarts == 0)
 
-    play(scenario, restarts)
 
-
-def test_the_start_of_a_run_has_one_id_in_all_its_sessions() -> None:
-    async def scenario(bench: Bench) -> None:
-        await bench.reports.claim_start()
-
-    first, second = play(scenario), play(scenario, restarts=1)
+async def test_the_start_of_a_run_has_one_id_in_all_its_sessions() -> None:
+    async with play() as first, play(restarts=1) as second:
+        await first.reports.claim_start()
+        await second.reports.claim_start()
     assert first.broker.asked == second.broker.asked != []
 
 
-def test_of_an_agents_states_the_newest_is_reported_late() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_of_an_agents_states_the_newest_is_reported_late() -> None:
+    async with play() as bench:
         bench.broker.errors = [BrokerUnavailable("away")]
         for state in ("idle", "busy"):
             bench.reports.agent(ReportAgent(state, "", "screen", ()))
         await bench.reports.settle(10.0)
         assert [fields["state"] for _, fields in bench.broker.asked] == ["busy"]
 
-    play(scenario)
 
-
-def test_that_the_person_spoke_is_told_until_it_is_known() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_that_the_person_spoke_is_told_until_it_is_known() -> None:
+    async with play() as bench:
         bench.broker.errors = [BrokerUnavailable("away")]
         bench.reports.person()
+    assert bench.broker.asked == [("person", {})]
 
-    assert play(scenario).broker.asked == [("person", {})]
 
-
-def test_events_are_told_in_their_order_each_until_the_broker_has_it(
+async def test_events_are_told_in_their_order_each_until_the_broker_has_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same id with each try; what is refused for good is left; of too many the oldest go."""
     monkeypatch.setattr(broker_reports, "EVENTS_MAX", 3)
-
-    async def scenario(bench: Bench) -> None:
+    async with play() as bench:
         bench.broker.errors = [BrokerUnavailable("away"), UsageError("too large")]
         for number in range(5):
             bench.reports.event(ReportEvent("output", str(number)))
@@ -142,15 +129,11 @@ def test_events_are_told_in_their_order_each_until_the_broker_has_it(
         lost = [one for one in bench.posted() if isinstance(one, PersonNote)]
         assert lost == [PersonNote("the broker is away for long: some events are lost")]
 
-    play(scenario)
 
-
-def test_the_session_learns_which_events_are_wanted() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_the_session_learns_which_events_are_wanted() -> None:
+    async with play() as bench:
         for wants in (["output"], ["output"], []):
             bench.broker.answer = {"wants": wants}
             bench.reports.agent(ReportAgent("busy", "", "screen", ()))
             await bench.reports.settle(10.0)
         assert bench.posted() == [KindsWanted(frozenset({"output"})), KindsWanted(frozenset())]
-
-    play(scenario)

@@ -191,14 +191,10 @@ async def wait_for(predicate: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def test_each_message_goes_through_its_states_in_order() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.queue.offer(message(1))
-        await desk.until(("m1", "seen", "read"))
-        return desk
-
-    desk = asyncio.run(scenario())
+async def test_each_message_goes_through_its_states_in_order() -> None:
+    desk = Desk()
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "seen", "read"))
     assert desk.reports == [
         ("m1", "delivering", ""),
         ("m1", "submitted", ""),
@@ -206,27 +202,20 @@ def test_each_message_goes_through_its_states_in_order() -> None:
     ]
 
 
-def test_news_of_others_goes_with_the_message() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.accounts.heard = "Bob has left"
-        desk.queue.offer(message(1))
-        await desk.until(("m1", "seen", "read"))
-        return desk
-
-    desk = asyncio.run(scenario())
+async def test_news_of_others_goes_with_the_message() -> None:
+    desk = Desk()
+    desk.accounts.heard = "Bob has left"
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "seen", "read"))
     assert [one.presence for one in desk.channel.submitted] == ["Bob has left"]
 
 
-def test_many_go_in_order() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        for number in range(20):
-            desk.queue.offer(message(number))
-        await desk.until(("m19", "seen", "read"))
-        return desk
-
-    assert asyncio.run(scenario()).channel.through == [f"m{number}" for number in range(20)]
+async def test_many_go_in_order() -> None:
+    desk = Desk()
+    for number in range(20):
+        desk.queue.offer(message(number))
+    await desk.until(("m19", "seen", "read"))
+    assert desk.channel.through == [f"m{number}" for number in range(20)]
 
 
 def test_the_next_batch_goes_over_while_the_broker_writes_down_the_last_one() -> None:
@@ -259,82 +248,64 @@ def test_the_next_batch_goes_over_while_the_broker_writes_down_the_last_one() ->
         assert states == ["delivering", "submitted", "seen"]
 
 
-def test_after_a_limit_one_goes_and_the_others_follow_once_it_has_an_answer() -> None:
-    async def scenario() -> list[str]:
-        desk = Desk()
-        guards = desk.guards
-        guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=0.0), 0.0)
-        desk.channel.take = 1
-        for number in range(3):
-            desk.queue.offer(message(number))
-        await desk.until(("m0", "seen", "read"))
-        desk.now = 5.0
-        await desk.until(("m1", "queued", "a usage limit"), ("m2", "queued", "a usage limit"))
-        tried = list(desk.channel.through)
-        guards.changed(StateChange(AgentState.IDLE), 6.0)
-        await desk.until(("m2", "seen", "read"))
-        return tried
-
-    assert asyncio.run(scenario()) == ["m0"]
+async def test_after_a_limit_one_goes_and_the_others_follow_once_it_has_an_answer() -> None:
+    desk = Desk()
+    guards = desk.guards
+    guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=0.0), 0.0)
+    desk.channel.take = 1
+    for number in range(3):
+        desk.queue.offer(message(number))
+    await desk.until(("m0", "seen", "read"))
+    desk.now = 5.0
+    await desk.until(("m1", "queued", "a usage limit"), ("m2", "queued", "a usage limit"))
+    tried = list(desk.channel.through)
+    guards.changed(StateChange(AgentState.IDLE), 6.0)
+    await desk.until(("m2", "seen", "read"))
+    assert tried == ["m0"]
 
 
-def test_what_was_not_taken_is_tried_again_and_nothing_twice() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.channel.take = 1
-        for number in range(3):
-            desk.queue.offer(message(number))
-        await desk.until(("m2", "seen", "read"))
-        return desk
-
-    assert asyncio.run(scenario()).channel.through == ["m0", "m1", "m2"]
+async def test_what_was_not_taken_is_tried_again_and_nothing_twice() -> None:
+    desk = Desk()
+    desk.channel.take = 1
+    for number in range(3):
+        desk.queue.offer(message(number))
+    await desk.until(("m2", "seen", "read"))
+    assert desk.channel.through == ["m0", "m1", "m2"]
 
 
-def test_an_obstacle_that_lasts_is_told_and_delivery_follows_it() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.channel.closed = Blocked("a draft stands in the input line", 0.01)
-        desk.queue.offer(message(1))
-        task = asyncio.ensure_future(desk.queue.run())
-        await asyncio.sleep(0)
-        assert desk.reports == []
-        desk.now = 5.0
-        desk.queue.look_again()
-        async with asyncio.timeout(10):
-            await desk.told.wait()
-        task.cancel()
-        desk.channel.closed = None
-        await desk.until(("m1", "seen", "read"))
-        return desk
-
-    desk = asyncio.run(scenario())
+async def test_an_obstacle_that_lasts_is_told_and_delivery_follows_it() -> None:
+    desk = Desk()
+    desk.channel.closed = Blocked("a draft stands in the input line", 0.01)
+    desk.queue.offer(message(1))
+    task = asyncio.ensure_future(desk.queue.run())
+    await asyncio.sleep(0)
+    assert desk.reports == []
+    desk.now = 5.0
+    desk.queue.look_again()
+    async with asyncio.timeout(10):
+        await desk.told.wait()
+    task.cancel()
+    desk.channel.closed = None
+    await desk.until(("m1", "seen", "read"))
     assert desk.reports[0] == ("m1", "queued", "a draft stands in the input line")
     assert desk.reports[-1] == ("m1", "seen", "read")
 
 
-def test_a_try_that_landed_is_not_repeated() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        again = message(1, attempt=1)
-        desk.channel.landed_before.add(again.id)
-        desk.queue.offer(again)
-        await desk.until(("m1", "seen", "read"))
-        return desk
-
-    desk = asyncio.run(scenario())
+async def test_a_try_that_landed_is_not_repeated() -> None:
+    desk = Desk()
+    again = message(1, attempt=1)
+    desk.channel.landed_before.add(again.id)
+    desk.queue.offer(again)
+    await desk.until(("m1", "seen", "read"))
     assert desk.channel.through == []
     assert ("m1", "delivering", "") not in desk.reports
 
 
-def test_without_a_proof_of_reading_the_marker_proves_it() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.channel.proof = None
-        desk.queue.offer(message(1))
-        await desk.until(("m1", "submitted", ""))
-        return desk
-
-    desk = asyncio.run(scenario())
+async def test_without_a_proof_of_reading_the_marker_proves_it() -> None:
+    desk = Desk()
+    desk.channel.proof = None
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "submitted", ""))
     marker = marker_of(message(1))
     assert desk.queue.proven("something else", "transcript") == []
     ((seen, by),) = desk.queue.proven(f"> Relay message {marker} from", "transcript")
@@ -342,189 +313,157 @@ def test_without_a_proof_of_reading_the_marker_proves_it() -> None:
     assert desk.queue.proven(marker, "transcript") == []
 
 
-def test_a_dialog_that_opens_while_the_broker_is_told_is_not_typed_into() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
+async def test_a_dialog_that_opens_while_the_broker_is_told_is_not_typed_into() -> None:
+    desk = Desk()
 
-        async def slow(one: Message, state: State) -> None:
-            if state is State.DELIVERING and not desk.reports:
-                desk.channel.closed = Blocked("a dialog waits for the person", 0.01)
+    async def slow(one: Message, state: State) -> None:
+        if state is State.DELIVERING and not desk.reports:
+            desk.channel.closed = Blocked("a dialog waits for the person", 0.01)
 
-        desk.before_report = slow
-        desk.queue.offer(message(1))
-        await desk.until(("m1", "delivering", ""))
-        assert desk.channel.through == []
-        desk.channel.closed = None
-        await desk.until(("m1", "seen", "read"))
-        return desk
-
-    assert asyncio.run(scenario()).channel.through == ["m1"]
+    desk.before_report = slow
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "delivering", ""))
+    assert desk.channel.through == []
+    desk.channel.closed = None
+    await desk.until(("m1", "seen", "read"))
+    assert desk.channel.through == ["m1"]
 
 
-def test_who_need_not_wait_overtakes_who_must() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        busy = [Blocked("the agent is busy", 0.01)]
+async def test_who_need_not_wait_overtakes_who_must() -> None:
+    desk = Desk()
+    busy = [Blocked("the agent is busy", 0.01)]
 
-        desk.channel.holds = lambda one: busy[0] if busy and one.body != "m2" else None
-        for number in range(4):
-            desk.queue.offer(message(number))
-        await desk.until(("m2", "seen", "read"))
-        assert desk.channel.through == ["m2"]
-        desk.now = 5.0
-        await desk.until(("m3", "queued", "the agent is busy"))
-        busy.clear()
-        await desk.until(("m3", "seen", "read"))
-        return desk
-
-    desk = asyncio.run(scenario())
+    desk.channel.holds = lambda one: busy[0] if busy and one.body != "m2" else None
+    for number in range(4):
+        desk.queue.offer(message(number))
+    await desk.until(("m2", "seen", "read"))
+    assert desk.channel.through == ["m2"]
+    desk.now = 5.0
+    await desk.until(("m3", "queued", "the agent is busy"))
+    busy.clear()
+    await desk.until(("m3", "seen", "read"))
     assert desk.channel.through == ["m2", "m0", "m1", "m3"]
     assert ("m2", "queued", "the agent is busy") not in desk.reports
 
 
-def test_a_turn_that_begins_while_the_broker_is_told_is_not_joined() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        busy: list[Blocked] = []
+async def test_a_turn_that_begins_while_the_broker_is_told_is_not_joined() -> None:
+    desk = Desk()
+    busy: list[Blocked] = []
 
-        async def slow(one: Message, state: State) -> None:
-            if state is State.DELIVERING and not desk.reports:
-                busy.append(Blocked("the agent is busy", 0.01))
+    async def slow(one: Message, state: State) -> None:
+        if state is State.DELIVERING and not desk.reports:
+            busy.append(Blocked("the agent is busy", 0.01))
 
-        desk.before_report = slow
-        desk.channel.holds = lambda one: busy[0] if busy else None
-        desk.queue.offer(message(1))
-        await desk.until(("m1", "delivering", ""))
-        assert desk.channel.through == []
-        busy.clear()
-        await desk.until(("m1", "seen", "read"))
-        return desk
-
-    assert asyncio.run(scenario()).channel.through == ["m1"]
+    desk.before_report = slow
+    desk.channel.holds = lambda one: busy[0] if busy else None
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "delivering", ""))
+    assert desk.channel.through == []
+    busy.clear()
+    await desk.until(("m1", "seen", "read"))
+    assert desk.channel.through == ["m1"]
 
 
-def test_what_is_on_its_way_is_known_until_it_is_seen() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.channel.proof = None
-        assert desk.queue.underway(1.0) is None
-        desk.now = 2.0
-        desk.queue.offer(message(1))
-        await desk.until(("m1", "submitted", ""))
-        assert desk.queue.underway(5.0) == 3.0
-        desk.queue.proven(marker_of(message(1)), "transcript")
-        assert desk.queue.underway(5.0) is None
-
-    asyncio.run(scenario())
+async def test_what_is_on_its_way_is_known_until_it_is_seen() -> None:
+    desk = Desk()
+    desk.channel.proof = None
+    assert desk.queue.underway(1.0) is None
+    desk.now = 2.0
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "submitted", ""))
+    assert desk.queue.underway(5.0) == 3.0
+    desk.queue.proven(marker_of(message(1)), "transcript")
+    assert desk.queue.underway(5.0) is None
 
 
-def test_a_door_that_fails_does_not_end_the_deliveries() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        submit, failures = desk.channel.submit, [NotDelivered("the agent is gone")]
+async def test_a_door_that_fails_does_not_end_the_deliveries() -> None:
+    desk = Desk()
+    submit, failures = desk.channel.submit, [NotDelivered("the agent is gone")]
 
-        async def failing(batch: list[Message]) -> Submitted:
-            if failures:
-                raise failures.pop()
-            return await submit(batch)
+    async def failing(batch: list[Message]) -> Submitted:
+        if failures:
+            raise failures.pop()
+        return await submit(batch)
 
-        desk.channel.submit = failing  # type: ignore[method-assign]
-        desk.queue.offer(message(1))
-        desk.queue.look_again()
-        await desk.until(("m1", "seen", "read"))
-        return desk
-
-    assert asyncio.run(scenario()).channel.through == ["m1"]
+    desk.channel.submit = failing  # type: ignore[method-assign]
+    desk.queue.offer(message(1))
+    desk.queue.look_again()
+    await desk.until(("m1", "seen", "read"))
+    assert desk.channel.through == ["m1"]
 
 
-def test_what_is_on_its_way_when_the_agent_ends_is_accounted_for() -> None:
+async def test_what_is_on_its_way_when_the_agent_ends_is_accounted_for() -> None:
     """The answer to the last write comes together with the news of the end."""
+    desk = Desk()
+    written = asyncio.Event()
+    begun = asyncio.Event()
+    submit = desk.channel.submit
 
-    async def scenario() -> Desk:
-        desk = Desk()
-        written = asyncio.Event()
-        begun = asyncio.Event()
-        submit = desk.channel.submit
+    async def slow(batch: list[Message]) -> Submitted:
+        begun.set()
+        await written.wait()
+        return await submit(batch)
 
-        async def slow(batch: list[Message]) -> Submitted:
-            begun.set()
-            await written.wait()
-            return await submit(batch)
-
-        desk.channel.submit = slow  # type: ignore[method-assign]
-        desk.channel.proof = None  # its terminal is gone
-        desk.queue.offer(message(1))
-        task = asyncio.ensure_future(desk.queue.run())
-        await begun.wait()
-        written.set()
-        await desk.queue.close(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return desk
-
-    assert ("m1", "seen", "read") in asyncio.run(scenario()).reports
+    desk.channel.submit = slow  # type: ignore[method-assign]
+    desk.channel.proof = None  # its terminal is gone
+    desk.queue.offer(message(1))
+    task = asyncio.ensure_future(desk.queue.run())
+    await begun.wait()
+    written.set()
+    await desk.queue.close(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert ("m1", "seen", "read") in desk.reports
 
 
-def test_what_ctrl_c_threw_away_is_typed_again_or_has_failed() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.channel.proof = None
-        desk.queue.offer(message(1))
-        desk.queue.offer(message(2))
-        await desk.until(("m2", "submitted", ""))
-        desk.channel.thrown = [(message(2), True), (message(1), False)]
-        await desk.queue.thrown_away(100)
-        desk.channel.proof = "read"
-        await desk.until(("m2", "seen", "read"))
-        return desk
-
-    desk = asyncio.run(scenario())
+async def test_what_ctrl_c_threw_away_is_typed_again_or_has_failed() -> None:
+    desk = Desk()
+    desk.channel.proof = None
+    desk.queue.offer(message(1))
+    desk.queue.offer(message(2))
+    await desk.until(("m2", "submitted", ""))
+    desk.channel.thrown = [(message(2), True), (message(1), False)]
+    await desk.queue.thrown_away(100)
+    desk.channel.proof = "read"
+    await desk.until(("m2", "seen", "read"))
     assert desk.channel.through == ["m1", "m2", "m2"]
     failed = [report for report in desk.reports if report[1] == "failed"]
     assert len(failed) == 1 and failed[0][0] == "m1" and "Ctrl-C" in failed[0][2]
     assert ("m1", "seen", "read") not in desk.reports
 
 
-def test_what_nothing_proves_stays_submitted_with_the_reason_until_the_screen_shows_it(
+async def test_what_nothing_proves_stays_submitted_with_the_reason_until_the_screen_shows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(delivery, "LOOK_AGAIN", 0.01)
-
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.channel.proof, desk.channel.unproven = None, "the program does not show it"
-        desk.queue.offer(message(1))
-        await desk.until(("m1", "submitted", "the program does not show it"))
-        assert ("m1", "seen", "screen") not in desk.reports
-        desk.channel.on_screen.add("m1")
-        await desk.until(("m1", "seen", "screen"))
-        return desk
-
-    assert asyncio.run(scenario()).channel.through == ["m1"]
+    desk = Desk()
+    desk.channel.proof, desk.channel.unproven = None, "the program does not show it"
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "submitted", "the program does not show it"))
+    assert ("m1", "seen", "screen") not in desk.reports
+    desk.channel.on_screen.add("m1")
+    await desk.until(("m1", "seen", "screen"))
+    assert desk.channel.through == ["m1"]
 
 
-def test_what_keeps_a_message_that_is_being_handed_over_is_told_once(
+async def test_what_keeps_a_message_that_is_being_handed_over_is_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(delivery, "HELD_AFTER", 0.001)
+    desk = Desk()
 
-    async def scenario() -> Desk:
-        desk = Desk()
+    async def submit(batch: list[Message]) -> Submitted:
+        desk.channel.unproven = "a dialog waits for the person"
+        while len(desk.reports) < 2:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)  # longer than it takes to tell it again
+        desk.channel.unproven = ""
+        return Submitted(1)
 
-        async def submit(batch: list[Message]) -> Submitted:
-            desk.channel.unproven = "a dialog waits for the person"
-            while len(desk.reports) < 2:
-                await asyncio.sleep(0)
-            await asyncio.sleep(0.01)  # longer than it takes to tell it again
-            desk.channel.unproven = ""
-            return Submitted(1)
-
-        monkeypatch.setattr(desk.channel, "submit", submit)
-        desk.queue.offer(message(1))
-        await desk.until(("m1", "seen", "read"))
-        return desk
-
-    assert [report[1:] for report in asyncio.run(scenario()).reports] == [
+    monkeypatch.setattr(desk.channel, "submit", submit)
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "seen", "read"))
+    assert [report[1:] for report in desk.reports] == [
         ("delivering", ""),
         ("delivering", "a dialog waits for the person"),
         ("submitted", ""),
@@ -532,62 +471,51 @@ def test_what_keeps_a_message_that_is_being_handed_over_is_told_once(
     ]
 
 
-def test_nothing_goes_to_a_model_that_does_not_answer() -> None:
-    async def main() -> None:
-        desk = Desk()
-        limit = StateChange(AgentState.LIMITED, "a usage limit is reached", retry=60.0)
-        desk.guards.changed(limit, 0.0)
-        desk.queue.offer(message(1))
-        desk.now = 0.0
+async def test_nothing_goes_to_a_model_that_does_not_answer() -> None:
+    desk = Desk()
+    limit = StateChange(AgentState.LIMITED, "a usage limit is reached", retry=60.0)
+    desk.guards.changed(limit, 0.0)
+    desk.queue.offer(message(1))
+    desk.now = 0.0
 
-        async def over() -> None:
-            while not desk.reports:
-                desk.now += 1.0
-                await asyncio.sleep(0)
-                desk.queue.look_again()
-            assert desk.reports == [("m1", "queued", "a usage limit is reached")]
-            assert desk.channel.through == []
-            desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
+    async def over() -> None:
+        while not desk.reports:
+            desk.now += 1.0
+            await asyncio.sleep(0)
             desk.queue.look_again()
+        assert desk.reports == [("m1", "queued", "a usage limit is reached")]
+        assert desk.channel.through == []
+        desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
+        desk.queue.look_again()
 
-        await asyncio.gather(over(), desk.until(("m1", "seen", "read")))
-
-    asyncio.run(main())
+    await asyncio.gather(over(), desk.until(("m1", "seen", "read")))
 
 
-def test_what_was_withdrawn_meanwhile_does_not_go_over() -> None:
+async def test_what_was_withdrawn_meanwhile_does_not_go_over() -> None:
     desk = Desk()
     desk.withdrawn = {"m1"}
-
-    async def scenario() -> None:
-        for number in (1, 2):
-            desk.queue.offer(message(number))
-        await desk.until(("m2", "seen", "read"))
-
-    asyncio.run(scenario())
+    for number in (1, 2):
+        desk.queue.offer(message(number))
+    await desk.until(("m2", "seen", "read"))
     assert desk.channel.through == ["m2"]
     assert [one for one in desk.reports if one[0] == "m1"] == [("m1", "delivering", "")]
 
 
-def test_what_is_withdrawn_while_a_draft_stands_is_forgotten() -> None:
+async def test_what_is_withdrawn_while_a_draft_stands_is_forgotten() -> None:
     desk = Desk()
     desk.withdrawn = {"m1"}
     desk.channel.closed = Blocked("a draft stands in the input line", 0.01)
-
-    async def scenario() -> None:
-        desk.queue.offer(message(1))
-        task = asyncio.ensure_future(desk.queue.run())
-        await asyncio.sleep(0)
-        desk.now = 5.0
-        desk.queue.look_again()
-        async with asyncio.timeout(10):
-            await desk.told.wait()
-        task.cancel()
-        desk.channel.closed = None
-        desk.queue.offer(message(2))
-        await desk.until(("m2", "seen", "read"))
-
-    asyncio.run(scenario())
+    desk.queue.offer(message(1))
+    task = asyncio.ensure_future(desk.queue.run())
+    await asyncio.sleep(0)
+    desk.now = 5.0
+    desk.queue.look_again()
+    async with asyncio.timeout(10):
+        await desk.told.wait()
+    task.cancel()
+    desk.channel.closed = None
+    desk.queue.offer(message(2))
+    await desk.until(("m2", "seen", "read"))
     assert desk.channel.through == ["m2"]
 
 
@@ -611,93 +539,76 @@ def test_what_collects_goes_over_in_one_piece() -> None:
     ]
 
 
-def test_an_interrupt_has_the_turn_stopped_and_goes_before_what_was_queued() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.stopper.can = True
-        desk.channel.closed = Blocked("the agent is busy", 0.01)
-        desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
-        desk.guards.output(0.0)
+async def test_an_interrupt_has_the_turn_stopped_and_goes_before_what_was_queued() -> None:
+    desk = Desk()
+    desk.stopper.can = True
+    desk.channel.closed = Blocked("the agent is busy", 0.01)
+    desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
+    desk.guards.output(0.0)
 
-        def stopping(stop: Message) -> Blocked:
-            desk.channel.closed = None
-            desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
-            return Blocked("the running turn is being stopped", 0.01)
+    def stopping(stop: Message) -> Blocked:
+        desk.channel.closed = None
+        desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
+        return Blocked("the running turn is being stopped", 0.01)
 
-        desk.stopper.stopping = stopping
-        desk.queue.offer(message(1))
-        desk.now = 1.0
-        desk.queue.offer(replace(message(2), mode=QueueMode.INTERRUPT))
-        await desk.until(("m1", "seen", "read"))
-        return desk
-
-    desk = asyncio.run(scenario())
+    desk.stopper.stopping = stopping
+    desk.queue.offer(message(1))
+    desk.now = 1.0
+    desk.queue.offer(replace(message(2), mode=QueueMode.INTERRUPT))
+    await desk.until(("m1", "seen", "read"))
     assert desk.channel.through == ["m2", "m1"]
     assert desk.reports[0] == ("m2", "queued", "the running turn is being stopped")
 
 
-def test_an_interrupt_that_was_withdrawn_stops_nothing() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.stopper.can = True
-        desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
-        desk.guards.output(0.0)
-        desk.withdrawn.add("m2")
-        stop = replace(message(2), mode=QueueMode.INTERRUPT)
-        desk.stopper.stopping = lambda stop: pytest.fail("it was withdrawn")
-        desk.queue.offer(stop)
-        desk.queue.offer(message(3))
-        await desk.until(("m3", "seen", "read"))
-        return desk
-
-    assert asyncio.run(scenario()).channel.through == ["m3"]
+async def test_an_interrupt_that_was_withdrawn_stops_nothing() -> None:
+    desk = Desk()
+    desk.stopper.can = True
+    desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
+    desk.guards.output(0.0)
+    desk.withdrawn.add("m2")
+    stop = replace(message(2), mode=QueueMode.INTERRUPT)
+    desk.stopper.stopping = lambda stop: pytest.fail("it was withdrawn")
+    desk.queue.offer(stop)
+    desk.queue.offer(message(3))
+    await desk.until(("m3", "seen", "read"))
+    assert desk.channel.through == ["m3"]
 
 
 @pytest.mark.parametrize("can", [False, True], ids=["no-way", "in-vain"])
-def test_where_nothing_stops_the_turn_it_goes_in_as_a_steer_and_the_receipt_says_so(
+async def test_where_nothing_stops_the_turn_it_goes_in_as_a_steer_and_the_receipt_says_so(
     can: bool,
 ) -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.stopper.can = can
-        desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
-        desk.guards.output(0.0)
-        desk.queue.offer(replace(message(2), mode=QueueMode.INTERRUPT))
-        await desk.until(("m2", "seen", "read"))
-        return desk
-
-    assert asyncio.run(scenario()).accounts.remarks == [UNSTOPPED if can else CANNOT]
+    desk = Desk()
+    desk.stopper.can = can
+    desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
+    desk.guards.output(0.0)
+    desk.queue.offer(replace(message(2), mode=QueueMode.INTERRUPT))
+    await desk.until(("m2", "seen", "read"))
+    assert desk.accounts.remarks == [UNSTOPPED if can else CANNOT]
 
 
-def test_an_interrupt_of_a_session_before_does_not_stop_its_own_turn() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.stopper.can = True
-        desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
-        desk.guards.output(0.0)
-        stop = replace(message(2, attempt=1), mode=QueueMode.INTERRUPT)
-        desk.channel.landed_before.add(stop.id)
-        desk.stopper.stopping = lambda stop: pytest.fail("it is its own turn")
-        desk.queue.offer(stop)
-        await desk.until(("m2", "seen", "read"))
-        return desk
-
-    assert asyncio.run(scenario()).channel.through == []
+async def test_an_interrupt_of_a_session_before_does_not_stop_its_own_turn() -> None:
+    desk = Desk()
+    desk.stopper.can = True
+    desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
+    desk.guards.output(0.0)
+    stop = replace(message(2, attempt=1), mode=QueueMode.INTERRUPT)
+    desk.channel.landed_before.add(stop.id)
+    desk.stopper.stopping = lambda stop: pytest.fail("it is its own turn")
+    desk.queue.offer(stop)
+    await desk.until(("m2", "seen", "read"))
+    assert desk.channel.through == []
 
 
-def test_nothing_goes_over_while_the_words_of_the_turn_before_may_come() -> None:
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.settling = True
-        desk.queue.offer(message(1))
-        task = asyncio.ensure_future(desk.queue.run())
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert not desk.channel.through
-        desk.settling = False
-        task.cancel()
-        desk.queue.look_again()
-        await desk.until(("m1", "seen", "read"))
-        return desk
-
-    asyncio.run(scenario())
+async def test_nothing_goes_over_while_the_words_of_the_turn_before_may_come() -> None:
+    desk = Desk()
+    desk.settling = True
+    desk.queue.offer(message(1))
+    task = asyncio.ensure_future(desk.queue.run())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not desk.channel.through
+    desk.settling = False
+    task.cancel()
+    desk.queue.look_again()
+    await desk.until(("m1", "seen", "read"))

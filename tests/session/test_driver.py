@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -100,56 +101,44 @@ class Bench:
         self.queue.post(SourcesHeard(list(heard)))
 
 
-def play(
-    registry: Registry,
-    scenario: Callable[[Bench], Awaitable[None]],
-    handler_timeout: float = 30.0,
-) -> Bench:
-    """Run ``scenario``, and then the session's end."""
-
-    async def limited() -> Bench:
-        bench = Bench(registry, handler_timeout)
-        running = asyncio.ensure_future(bench.driver.run())
-        async with asyncio.timeout(20):
-            await scenario(bench)
-            bench.queue.post(AgentExited(0))
-            await bench.driver.until_exit()
-            await bench.driver.end()
-        running.cancel()
-        return bench
-
-    return asyncio.run(limited())
+@asynccontextmanager
+async def play(registry: Registry, handler_timeout: float = 30.0) -> AsyncIterator[Bench]:
+    """What a session does, and then its end."""
+    bench = Bench(registry, handler_timeout)
+    running = asyncio.ensure_future(bench.driver.run())
+    async with asyncio.timeout(20):
+        yield bench
+        bench.queue.post(AgentExited(0))
+        await bench.driver.until_exit()
+        await bench.driver.end()
+    running.cancel()
 
 
-def test_what_the_agent_says_is_sent_under_the_id_of_what_was_heard() -> None:
+async def test_what_the_agent_says_is_sent_under_the_id_of_what_was_heard() -> None:
     registry = Registry()
     register(registry)
-
-    async def scenario(bench: Bench) -> None:
+    async with play(registry) as bench:
         bench.queue.post(AgentWrote(b"@relay:Bob one\r\n\r\n@relay:Bob two\r\n\r\n"))
         await bench.until(lambda: len(bench.asked("send")) == 2)
-
-    sent = play(registry, scenario).asked("send")
+    sent = bench.asked("send")
     assert [fields["body"] for fields in sent] == ["one", "two"]
     assert len({fields["id"] for fields in sent}) == 2
 
 
-def test_a_refusal_of_relays_own_handler_is_told() -> None:
+async def test_a_refusal_of_relays_own_handler_is_told() -> None:
     def memory(target: str, message: str) -> None:
         raise UsageError("the text is empty", hint="say something")
 
     registry = Registry()
     registry.add_pattern("memory", "*", memory, source=BUILTIN)
-
-    async def scenario(bench: Bench) -> None:
+    async with play(registry) as bench:
         bench.hear(find("memory", "save"))
         await bench.until(lambda: bench.asked("send"))
-
-    (told,) = play(registry, scenario).asked("send")
+    (told,) = bench.asked("send")
     assert told["body"] == "not done: @memory:save: the text is empty (say something)"
 
 
-def test_a_handler_of_the_users_runs_in_its_turn_and_its_answer_goes_to_the_agent() -> None:
+async def test_a_handler_of_the_users_runs_in_its_turn_and_its_answer_goes_to_the_agent() -> None:
     calls: list[str] = []
     registry = Registry()
 
@@ -158,12 +147,9 @@ def test_a_handler_of_the_users_runs_in_its_turn_and_its_answer_goes_to_the_agen
         return f"{target} is deployed"
 
     registry.add_pattern("deploy", "*", deploy)
-
-    async def scenario(bench: Bench) -> None:
+    async with play(registry) as bench:
         bench.hear(*(find("deploy", str(number), number=number) for number in range(5)))
         await bench.until(lambda: len(bench.asked("send")) == 5)
-
-    bench = play(registry, scenario)
     assert calls == [str(number) for number in range(5)]
     claimed = [one["id"] for one in bench.asked("event") if one["kind"] == "match"]
     # Not the ids of what was heard: those are for the messages that a handler sends on.
@@ -171,20 +157,18 @@ def test_a_handler_of_the_users_runs_in_its_turn_and_its_answer_goes_to_the_agen
     assert bench.asked("send")[0]["body"] == "0 is deployed"
 
 
-def test_a_message_goes_through_its_states() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_message_goes_through_its_states() -> None:
+    async with play(Registry()) as bench:
         bench.queue.post(MessageArrived(MESSAGE))
         await bench.until(lambda: len(bench.asked("state")) == 3)
-
-    bench = play(Registry(), scenario)
     states = [fields["state"] for fields in bench.asked("state")]
     assert states == ["delivering", "submitted", "seen"] and bench.channel.through == ["hi"]
 
 
-def test_what_was_read_by_the_agents_end_is_seen_before_its_last_hooks_run() -> None:
+async def test_what_was_read_by_the_agents_end_is_seen_before_its_last_hooks_run() -> None:
     registry, order = Registry(), list[str]()
+    async with play(registry) as bench:
 
-    async def scenario(bench: Bench) -> None:
         async def on_end() -> None:
             order.extend(fields["state"] for fields in bench.asked("state"))
 
@@ -192,26 +176,21 @@ def test_what_was_read_by_the_agents_end_is_seen_before_its_last_hooks_run() -> 
         bench.channel.proof = None
         bench.queue.post(MessageArrived(MESSAGE))
         await bench.until(lambda: len(bench.asked("state")) == 2)
-
-    play(registry, scenario)
     assert order == ["delivering", "submitted", "seen"]
 
 
-def test_the_start_and_the_last_words_come_before_the_end_however_short_the_life() -> None:
+async def test_the_start_and_the_last_words_come_before_the_end_however_short_the_life() -> None:
     fired: list[str] = []
     registry = Registry()
     registry.add_hook("session_start", lambda ctx: fired.append("start"))
     registry.add_hook("output", lambda output: fired.append(output))
     registry.add_hook("session_end", lambda reason: fired.append(reason))
-
-    async def scenario(bench: Bench) -> None:
+    async with play(registry) as bench:
         bench.queue.post(AgentWrote(b"ERROR: boom\r\n"))
-
-    play(registry, scenario)
     assert sorted(fired[:2]) == ["ERROR: boom", "start"] and fired[2:] == ["exit"]
 
 
-def test_last_hooks_that_take_too_long_are_ended_and_that_is_said(
+async def test_last_hooks_that_take_too_long_are_ended_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "CLOSING_DEADLINE", 0.3)
@@ -221,54 +200,46 @@ def test_last_hooks_that_take_too_long_are_ended_and_that_is_said(
         await asyncio.Event().wait()
 
     registry.add_hook("session_end", hang)
-
-    async def scenario(bench: Bench) -> None:
+    async with play(registry) as bench:
         pass
-
-    told = play(registry, scenario).asked("agent_state")[-1]["notes"]
+    told = bench.asked("agent_state")[-1]["notes"]
     assert any("on_session_end took too long" in note for note in told)
 
 
-def test_hooks_have_the_time_that_the_configuration_gives_handlers() -> None:
+async def test_hooks_have_the_time_that_the_configuration_gives_handlers() -> None:
     registry, released = Registry(), threading.Event()
     registry.add_hook("session_start", lambda ctx: released.wait(60))
-
-    async def scenario(bench: Bench) -> None:
+    async with play(registry, handler_timeout=0.1) as bench:
         await bench.until(lambda: bench.playbook.notes)
         released.set()
-
-    bench = play(registry, scenario, handler_timeout=0.1)
     assert "did not end within 0.1 s" in bench.playbook.notes[0]
 
 
-def test_what_is_due_is_done_in_its_time() -> None:
+async def test_what_is_due_is_done_in_its_time() -> None:
     registry, fired = Registry(), asyncio.Event()
 
     async def on_output(output: str) -> None:
         fired.set()
 
     registry.add_hook("output", on_output)
-
-    async def scenario(bench: Bench) -> None:
+    async with play(registry) as bench:
         bench.queue.post(AgentWrote(b"said\r\n"))
         await bench.until(fired.is_set)
 
-    play(registry, scenario)
 
-
-def test_a_fault_inside_is_noted_and_nothing_else_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_fault_inside_is_noted_and_nothing_else_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with play(Registry()) as bench:
         bench.queue.post(MessageArrived(None))  # type: ignore[arg-type]
         bench.hear(StateChange(AgentState.BUSY))
         await bench.until(lambda: bench.asked("agent_state")[-1:] != [])
         await bench.until(lambda: bench.asked("agent_state")[-1]["state"] == "busy")
-
-    bench = play(Registry(), scenario)
     assert "something in relay failed: AttributeError" in bench.playbook.notes[0]
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_one_command_that_fails_loses_none_of_the_others() -> None:
+async def test_one_command_that_fails_loses_none_of_the_others() -> None:
     registry, sent = Registry(), list[str]()
 
     def memory(target: str) -> None:
@@ -277,16 +248,16 @@ def test_one_command_that_fails_loses_none_of_the_others() -> None:
         sent.append(target)
 
     registry.add_pattern("memory", "*", memory, source=BUILTIN)
-
-    async def scenario(bench: Bench) -> None:
+    async with play(registry) as bench:
         bench.hear(find("memory", "Bob", number=1), find("memory", "Carol", number=2))
         await bench.until(lambda: sent)
-
-    assert "something in relay failed: KeyError" in play(registry, scenario).playbook.notes[0]
+    assert "something in relay failed: KeyError" in bench.playbook.notes[0]
     assert sent == ["Carol"]
 
 
-def test_a_fault_in_what_is_due_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_in_what_is_due_is_not_repeated_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tries: list[float] = []
 
     def tick(sources: SourceSelector, now: float) -> None:
@@ -296,39 +267,29 @@ def test_a_fault_in_what_is_due_is_not_repeated_at_once(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "FAULT_REST", 3600.0)
     monkeypatch.setattr(SourceSelector, "tick", tick)
     monkeypatch.setattr(SourceSelector, "next_deadline", lambda sources: 0.0)
-
-    async def scenario() -> None:
-        bench = Bench(Registry())
-        for _ in range(100):
-            await asyncio.sleep(0)
-        bench.driver.stop()
-
-    asyncio.run(scenario())
+    bench = Bench(Registry())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    bench.driver.stop()
     assert len(tries) == 1
 
 
-def test_a_pump_that_hangs_up_has_not_said_that_the_agent_exited() -> None:
-    async def scenario() -> bool:
-        bench = Bench(Registry())
-        bench.queue.post(PumpLost())
-        bench.driver.drain()
-        await bench.driver.until_exit()
-        bench.driver.stop()
-        return bench.driver.orderly
-
-    assert not asyncio.run(scenario())
+async def test_a_pump_that_hangs_up_has_not_said_that_the_agent_exited() -> None:
+    bench = Bench(Registry())
+    bench.queue.post(PumpLost())
+    bench.driver.drain()
+    await bench.driver.until_exit()
+    bench.driver.stop()
+    assert not bench.driver.orderly
 
 
-def test_a_rest_between_late_output_counts_as_time() -> None:
-    async def scenario() -> float:
-        bench = Bench(Registry())
-        clock = bench.clock
-        before = clock()
-        bench.driver.take(OutputRested(100.0))
-        bench.driver.stop()
-        return clock() - before
-
-    assert asyncio.run(scenario()) >= 100.0
+async def test_a_rest_between_late_output_counts_as_time() -> None:
+    bench = Bench(Registry())
+    clock = bench.clock
+    before = clock()
+    bench.driver.take(OutputRested(100.0))
+    bench.driver.stop()
+    assert (clock() - before) >= 100.0
 
 
 def test_what_an_adapter_hands_over_reaches_its_source_at_once_and_the_session_next() -> None:

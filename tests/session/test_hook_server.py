@@ -9,7 +9,8 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ import pytest
 
 from relay.core import http
 from relay.session.hook_server import HookServer, Reply, ServerLimits
-from tests.session.httpbench import TOKEN, Bench, post, read_answer, run
+from tests.session.httpbench import TOKEN, Bench, post, read_answer, serving
 
 
-def test_answers_what_the_handler_returns() -> None:
-    async def test(made: Bench) -> None:
+async def test_answers_what_the_handler_returns() -> None:
+    async with serving() as made:
         made.answer = {"ok": "é"}
         event = {"hook_event_name": "Stop"}
         answer = await made.exchange(
@@ -31,15 +32,11 @@ def test_answers_what_the_handler_returns() -> None:
         assert answer == (200, {"ok": "é"})
         assert made.events == [{**event, "relay": {"messaging-socket": "/a/b"}}]
 
-    run(test)
 
-
-def test_an_event_cannot_bring_its_own_relay_headers() -> None:
-    async def test(made: Bench) -> None:
+async def test_an_event_cannot_bring_its_own_relay_headers() -> None:
+    async with serving() as made:
         await made.exchange(post(b'{"relay": {"messaging-socket": "/forged"}}'))
         assert made.events == [{"relay": {}}]
-
-    run(test)
 
 
 @pytest.mark.parametrize(
@@ -67,49 +64,41 @@ def test_an_event_cannot_bring_its_own_relay_headers() -> None:
         "long-header",
     ],
 )
-def test_refuses(data: bytes, status: int) -> None:
-    async def test(made: Bench) -> None:
+async def test_refuses(data: bytes, status: int) -> None:
+    async with serving() as made:
         assert (await made.exchange(data))[0] == status
         assert made.events == []
         assert (await made.exchange(post(b"{}")))[0] == 200
 
-    run(test)
 
-
-def test_a_handler_that_raises_is_reported_and_the_server_goes_on() -> None:
-    async def test(made: Bench) -> None:
+async def test_a_handler_that_raises_is_reported_and_the_server_goes_on() -> None:
+    async with serving() as made:
         made.answer = ValueError("no")
         assert (await made.exchange(post(b"{}")))[0] == 500
         assert [str(error) for error in made.errors] == ["no"]
         made.answer = {}
         assert (await made.exchange(post(b"{}")))[0] == 200
 
-    run(test)
 
-
-def test_a_request_that_never_ends_is_dropped() -> None:
-    async def test(made: Bench) -> None:
+async def test_a_request_that_never_ends_is_dropped() -> None:
+    async with serving(request_deadline=0.05) as made:
         reader, writer = await made.connect()
         writer.write(post(b"{}")[:-1])
         async with asyncio.timeout(10):
             assert await reader.read() == b""
         writer.close()
 
-    run(test, request_deadline=0.05)
 
-
-def test_a_silent_connection_is_dropped() -> None:
-    async def test(made: Bench) -> None:
+async def test_a_silent_connection_is_dropped() -> None:
+    async with serving(idle_deadline=0.05) as made:
         reader, writer = await made.connect()
         async with asyncio.timeout(10):
             assert await reader.read() == b""
         writer.close()
 
-    run(test, idle_deadline=0.05)
 
-
-def test_connections_are_bounded() -> None:
-    async def test(made: Bench) -> None:
+async def test_connections_are_bounded() -> None:
+    async with serving(connections_max=2) as made:
         held = [await made.connect() for _ in range(2)]
         for reader, writer in held:
             writer.write(post(b"{}"))
@@ -120,11 +109,9 @@ def test_connections_are_bounded() -> None:
             assert (await read_answer(reader))[0] == 200
             writer.close()
 
-    run(test, connections_max=2)
 
-
-def test_those_without_the_token_keep_nobody_out() -> None:
-    async def test(made: Bench) -> None:
+async def test_those_without_the_token_keep_nobody_out() -> None:
+    async with serving(connections_max=2, unproven_max=8) as made:
         silent = [await made.connect() for _ in range(20)]
         begun = [await made.connect() for _ in range(20)]
         for _, writer in begun:
@@ -137,15 +124,12 @@ def test_those_without_the_token_keep_nobody_out() -> None:
         for _, writer in silent + begun:
             writer.close()
 
-    run(test, connections_max=2, unproven_max=8)
 
-
-def test_other_users_connections_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_users_connections_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     others: set[int] = set()
     owners = partial(dict.fromkeys, others, os.getuid() + 1)
     monkeypatch.setattr(http, "loopback_owners", lambda port: owners())
-
-    async def test(made: Bench) -> None:
+    async with serving(unproven_max=8) as made:
         mine = await made.connect()
         writers = [(await made.connect())[1] for _ in range(7)]
         others.update(writer.get_extra_info("sockname")[1] for writer in writers)
@@ -156,18 +140,14 @@ def test_other_users_connections_go_first(monkeypatch: pytest.MonkeyPatch) -> No
         for writer in [mine[1], *writers]:
             writer.close()
 
-    run(test, unproven_max=8)
 
-
-def test_a_body_without_the_token_is_not_read() -> None:
-    async def test(made: Bench) -> None:
+async def test_a_body_without_the_token_is_not_read() -> None:
+    async with serving() as made:
         reader, writer = await made.connect()
         writer.write(post(b"", token="another").replace(b"Length: 0", b"Length: 8000000"))
         async with asyncio.timeout(10):
             assert (await read_answer(reader))[0] == 403
         writer.close()
-
-    run(test)
 
 
 class Slow:
@@ -202,20 +182,18 @@ class Slow:
         return held
 
 
-def run_slow(test: Callable[[Slow], Awaitable[None]], **limits: Any) -> None:
-    async def main() -> None:
-        slow = Slow(**limits)
-        await slow.server.serve(slow.listener)
-        try:
-            await test(slow)
-        finally:
-            await slow.server.close()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def run_slow(**limits: Any) -> AsyncIterator[Slow]:
+    slow = Slow(**limits)
+    await slow.server.serve(slow.listener)
+    try:
+        yield slow
+    finally:
+        await slow.server.close()
 
 
-def test_those_that_wait_keep_no_report_out() -> None:
-    async def test(slow: Slow) -> None:
+async def test_those_that_wait_keep_no_report_out() -> None:
+    async with run_slow(connections_max=2, request_deadline=0.2) as slow:
         held = await slow.waiting(4)
         assert await slow.bench.exchange(post(b"{}")) == (200, {"waited": False})
         slow.go_on.set()
@@ -224,11 +202,9 @@ def test_those_that_wait_keep_no_report_out() -> None:
                 assert await read_answer(reader) == (200, {"waited": True})
             writer.close()
 
-    run_slow(test, connections_max=2, request_deadline=0.2)
 
-
-def test_a_client_that_hangs_up_ends_what_was_asked_for_it() -> None:
-    async def test(slow: Slow) -> None:
+async def test_a_client_that_hangs_up_ends_what_was_asked_for_it() -> None:
+    async with run_slow() as slow:
         [(_, writer)] = await slow.waiting(1)
         writer.close()
         async with asyncio.timeout(10):
@@ -236,11 +212,9 @@ def test_a_client_that_hangs_up_ends_what_was_asked_for_it() -> None:
                 await asyncio.sleep(0.01)
         assert slow.server.waiting == 0
 
-    run_slow(test)
 
-
-def test_what_comes_while_one_waits_is_the_next_request() -> None:
-    async def test(slow: Slow) -> None:
+async def test_what_comes_while_one_waits_is_the_next_request() -> None:
+    async with run_slow() as slow:
         [(reader, writer)] = await slow.waiting(1)
         writer.write(post(b"{}"))
         await writer.drain()
@@ -250,19 +224,15 @@ def test_what_comes_while_one_waits_is_the_next_request() -> None:
             assert await read_answer(reader) == (200, {"waited": False})
         writer.close()
 
-    run_slow(test)
 
-
-def test_a_handler_has_its_time() -> None:
-    async def test(slow: Slow) -> None:
+async def test_a_handler_has_its_time() -> None:
+    async with run_slow(handler_deadline=0.05) as slow:
         status, _ = await slow.bench.exchange(post(b'{"wait": true}'))
         assert (status, slow.ended) == (503, ["cancelled"])
 
-    run_slow(test, handler_deadline=0.05)
 
-
-def test_those_that_wait_are_bounded() -> None:
-    async def test(slow: Slow) -> None:
+async def test_those_that_wait_are_bounded() -> None:
+    async with run_slow(waiting_max=2) as slow:
         held = await slow.waiting(2)
         assert (await slow.bench.exchange(post(b'{"wait": true}')))[0] == 503
         assert slow.ended == ["cancelled"]
@@ -272,38 +242,30 @@ def test_those_that_wait_are_bounded() -> None:
                 assert (await read_answer(reader))[0] == 200
             writer.close()
 
-    run_slow(test, waiting_max=2)
 
-
-def test_serves_a_unix_socket_and_leaves_its_file(tmp_path: Path) -> None:
+async def test_serves_a_unix_socket_and_leaves_its_file(tmp_path: Path) -> None:
     listener = socket.socket(socket.AF_UNIX)
     path = tmp_path / "s"
     listener.bind(str(path))
     listener.listen(8)
-
-    async def test(made: Bench) -> None:
+    async with serving(listener=listener) as made:
         assert (await made.exchange(post(b'{"n": 1}')))[0] == 200
-
-    run(test, listener=listener)
     assert path.exists()
 
 
-def test_what_was_sent_before_the_server_ran_is_served() -> None:
+async def test_what_was_sent_before_the_server_ran_is_served() -> None:
     """The pump binds the socket; hooks may call while the session still starts."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     early = socket.create_connection(listener.getsockname())
     early.sendall(post(b'{"n": 1}', "Connection: close"))
     early.close()
-
-    async def test(made: Bench) -> None:
+    async with serving(listener=listener) as made:
         await made.exchange(post(b'{"n": 2}'))
         assert sorted(event["n"] for event in made.events) == [1, 2]
 
-    run(test, listener=listener)
 
-
-def test_takes_chunked_bodies_cut_anywhere() -> None:
-    async def test(made: Bench) -> None:
+async def test_takes_chunked_bodies_cut_anywhere() -> None:
+    async with serving() as made:
         chunks = b'3\r\n{"a\r\n1;x=y\r\n"\r\n4\r\n: 1}\r\n0\r\n\r\n'
         data = post(chunks, "Transfer-Encoding: chunked")
         reader, writer = await made.connect()
@@ -315,11 +277,9 @@ def test_takes_chunked_bodies_cut_anywhere() -> None:
         writer.close()
         assert made.events == [{"a": 1, "relay": {}}]
 
-    run(test)
 
-
-def test_keeps_a_connection_for_the_next_request() -> None:
-    async def test(made: Bench) -> None:
+async def test_keeps_a_connection_for_the_next_request() -> None:
+    async with serving() as made:
         reader, writer = await made.connect()
         async with asyncio.timeout(10):
             writer.write(post(b'{"n": 1}') + post(b'{"n": 2}'))
@@ -330,11 +290,9 @@ def test_keeps_a_connection_for_the_next_request() -> None:
         writer.close()
         assert [event["n"] for event in made.events] == [1, 2, 3]
 
-    run(test)
 
-
-def test_expect_100_continue() -> None:
-    async def test(made: Bench) -> None:
+async def test_expect_100_continue() -> None:
+    async with serving() as made:
         reader, writer = await made.connect()
         async with asyncio.timeout(10):
             head, _, body = post(b"{}", "Expect: 100-continue").partition(b"\r\n\r\n")
@@ -344,27 +302,21 @@ def test_expect_100_continue() -> None:
             assert (await read_answer(reader))[0] == 200
         writer.close()
 
-    run(test)
 
-
-def test_refuses_a_body_that_is_too_long() -> None:
-    async def test(made: Bench) -> None:
+async def test_refuses_a_body_that_is_too_long() -> None:
+    async with serving(body_max=1000) as made:
         assert (await made.exchange(post(b'"' + b"x" * 500_000 + b'"')))[0] == 413
         assert (await made.exchange(post(b'{"x": "' + b"x" * 900 + b'"}')))[0] == 200
 
-    run(test, body_max=1000)
 
-
-def test_a_client_that_goes_away_early_harms_nobody() -> None:
-    async def test(made: Bench) -> None:
+async def test_a_client_that_goes_away_early_harms_nobody() -> None:
+    async with serving() as made:
         whole = post(b'{"n": 1}')
         for length in (0, 1, len(whole) // 2, len(whole) - 1, len(whole)):
             _, writer = await made.connect()
             writer.write(whole[:length])
             writer.close()
         assert (await made.exchange(post(b'{"n": 2}')))[0] == 200
-
-    run(test)
 
 
 async def given_to(bench: Bench, ask: Callable[[], Awaitable[None]], size: int = 100) -> list[bool]:
@@ -379,8 +331,9 @@ async def given_to(bench: Bench, ask: Callable[[], Awaitable[None]], size: int =
 
 
 @pytest.mark.parametrize("headers", [(), ("Expect: 100-continue",)], ids=["plain", "expect"])
-def test_who_gives_an_answer_learns_that_it_went_out(headers: tuple[str, ...]) -> None:
-    async def test(bench: Bench) -> None:
+async def test_who_gives_an_answer_learns_that_it_went_out(headers: tuple[str, ...]) -> None:
+    async with serving() as bench:
+
         async def ask() -> None:
             reader, writer = await bench.connect()
             writer.write(post(b"{}", *headers))
@@ -392,11 +345,10 @@ def test_who_gives_an_answer_learns_that_it_went_out(headers: tuple[str, ...]) -
 
         assert await given_to(bench, ask) == [True]
 
-    run(test)
 
+async def test_an_answer_that_is_not_taken_never_went_out() -> None:
+    async with serving() as bench:
 
-def test_an_answer_that_is_not_taken_never_went_out() -> None:
-    async def test(bench: Bench) -> None:
         async def ask() -> None:
             address = bench.listener.getsockname()[:2]
             client = socket.socket()
@@ -410,5 +362,3 @@ def test_an_answer_that_is_not_taken_never_went_out() -> None:
 
         # More than the kernel keeps for a client that does not read.
         assert await given_to(bench, ask, 50_000_000) == [False]
-
-    run(test)

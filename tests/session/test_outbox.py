@@ -107,7 +107,11 @@ def test_an_unknown_name_is_explained_with_who_is_there() -> None:
     }
     (text,) = say(Outbox(), answer)
     assert "nobody is called Bbo yet" in text
-    assert "Did you mean Bob?" in text and "Bob, Carol" in text and "seven days" in text
+    assert (
+        "Did you mean Bob?" in text
+        and "Bob, Carol. @relay:me is your user." in text
+        and "seven days" in text
+    )
 
 
 @pytest.mark.parametrize("state", ["held", "waiting", "queued"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -62,36 +63,30 @@ class Bench:
             await asyncio.sleep(0)
 
 
-def play(scenario: Callable[[Bench], Awaitable[None]]) -> Bench:
-    async def whole() -> Bench:
-        bench = Bench()
-        async with asyncio.timeout(20):
-            await scenario(bench)
-            await bench.engine.handler.close()
-            await bench.remote.close(5.0)
-        assert bench.events.take() is None
-        return bench
-
-    return asyncio.run(whole())
+@asynccontextmanager
+async def play() -> AsyncIterator[Bench]:
+    bench = Bench()
+    async with asyncio.timeout(20):
+        yield bench
+        await bench.engine.handler.close()
+        await bench.remote.close(5.0)
+    assert bench.events.take() is None
 
 
-def response_to(request: object) -> Json:
-    async def scenario(bench: Bench) -> None:
+async def response_to(request: object) -> Json:
+    async with play() as bench:
         bench.push("1", request)
         await bench.answered()
-
-    [(id_, response)] = play(scenario).sent
+    [(id_, response)] = bench.sent
     assert id_ == "1"
     return response
 
 
-def test_what_the_hooks_said_goes_back_as_a_record() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_what_the_hooks_said_goes_back_as_a_record() -> None:
+    async with play() as bench:
         bench.engine.runner.output = HookOutput(decision=Decision.DENY, reason="no")
         bench.push("1")
         await bench.answered()
-
-    bench = play(scenario)
     [(id_, answer)] = bench.sent
     assert (id_, list(answer)) == ("1", ["response"])
     output = answer["response"]
@@ -112,8 +107,8 @@ def test_what_the_hooks_said_goes_back_as_a_record() -> None:
         ({**REQUEST, "input": {"tool_name": ""}}, "validation_failure"),
     ],
 )
-def test_a_request_that_no_hooks_are_run_for_says_why(request_: object, code: str) -> None:
-    error = response_to(request_)["error"]
+async def test_a_request_that_no_hooks_are_run_for_says_why(request_: object, code: str) -> None:
+    error = (await response_to(request_))["error"]
     assert (error["code"], error["status"]) == (code, 2)
     assert error["message"]
     identifier = error["details"]["correlation_id"]
@@ -123,17 +118,16 @@ def test_a_request_that_no_hooks_are_run_for_says_why(request_: object, code: st
         assert uuid.UUID(identifier).version == 4
 
 
-def test_a_kind_of_request_that_it_does_not_know_is_refused() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_kind_of_request_that_it_does_not_know_is_refused() -> None:
+    async with play() as bench:
         bench.push("1", kind="approval")
         await bench.answered()
-
-    [(_id, answer)] = play(scenario).sent
+    [(_id, answer)] = bench.sent
     assert answer["error"]["code"] == "usage" and "approval" in answer["error"]["message"]
 
 
-def test_two_at_once_with_the_same_correlation_id_each_get_their_own() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_two_at_once_with_the_same_correlation_id_each_get_their_own() -> None:
+    async with play() as bench:
         runner = bench.engine.runner
         runner.gate = asyncio.Event()
         bench.push("1")
@@ -148,11 +142,9 @@ def test_two_at_once_with_the_same_correlation_id_each_get_their_own() -> None:
         assert [list(answers[key]) for key in "123"] == [["response"], ["error"], ["response"]]
         assert answers["1"]["response"]["correlation_id"] == "C1"
 
-    play(scenario)
 
-
-def test_what_is_late_is_not_sent() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_what_is_late_is_not_sent() -> None:
+    async with play() as bench:
         runner = bench.engine.runner
         runner.gate = asyncio.Event()
         bench.push("1", timeout=0.01)
@@ -162,12 +154,11 @@ def test_what_is_late_is_not_sent() -> None:
         runner.gate.set()
         bench.push("2")
         await bench.answered()
+    assert [id_ for id_, _ in bench.sent] == ["2"]
 
-    assert [id_ for id_, _ in play(scenario).sent] == ["2"]
 
-
-def test_what_no_line_can_carry_is_an_internal_error() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_what_no_line_can_carry_is_an_internal_error() -> None:
+    async with play() as bench:
         bench.engine.runner.output = HookOutput(response={1, 2})
         bench.push("set")
         response = (await bench.answered())["set"]
@@ -179,23 +170,20 @@ def test_what_no_line_can_carry_is_an_internal_error() -> None:
         response = (await bench.answered(2))["large"]
         assert "too large" in response["error"]["message"]
 
-    play(scenario)
 
-
-def test_a_broker_that_is_away_is_no_failure_of_the_session() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_broker_that_is_away_is_no_failure_of_the_session() -> None:
+    async with play() as bench:
         bench.errors.append(BrokerUnavailable("away"))
         bench.push("1")
         while bench.errors:
             await asyncio.sleep(0)
         bench.push("2")
         await bench.answered()
+    assert [id_ for id_, _ in bench.sent] == ["2"]
 
-    assert [id_ for id_, _ in play(scenario).sent] == ["2"]
 
-
-def test_the_end_answers_what_runs_and_nothing_afterwards() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_the_end_answers_what_runs_and_nothing_afterwards() -> None:
+    async with play() as bench:
         bench.engine.runner.gate = asyncio.Event()
         bench.push("1")
         await bench.begun()
@@ -206,28 +194,24 @@ def test_the_end_answers_what_runs_and_nothing_afterwards() -> None:
         bench.push("3")
         await bench.remote.close(5.0)
         assert len(bench.remote._tasks) == 0
-
-    bench = play(scenario)
     assert sorted(id_ for id_, _ in bench.sent) == ["1", "2"]
     assert {answer["error"]["code"] for _, answer in bench.sent} == {"internal_error"}
 
 
-def test_what_cannot_be_sent_in_time_at_the_end_is_not_sent_later() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_what_cannot_be_sent_in_time_at_the_end_is_not_sent_later() -> None:
+    async with play() as bench:
         bench.room = asyncio.Event()
         bench.push("1")
         await bench.begun()
         await bench.remote.close(0.01)
         bench.room.set()
         assert len(bench.remote._tasks) == 0
+    assert bench.sent == []
 
-    assert play(scenario).sent == []
 
-
-def test_it_serves_so_many_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_serves_so_many_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_hooks, "SERVED_MAX", 2)
-
-    async def scenario(bench: Bench) -> None:
+    async with play() as bench:
         bench.engine.runner.gate = asyncio.Event()
         for id_ in "123":
             bench.push(id_)
@@ -237,8 +221,7 @@ def test_it_serves_so_many_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) 
             await asyncio.sleep(0)
         bench.push("4")
         assert "4" in await bench.answered(3)
-
-    assert len(play(scenario).sent) == 3
+    assert len(bench.sent) == 3
 
 
 def record(hook: str = "h", **more: Any) -> dict[str, Any]:
@@ -287,26 +270,21 @@ class Desk:
         return found
 
 
-def in_loop(scenario: Callable[[Desk], Awaitable[None]], **options: Any) -> Desk:
-    async def whole() -> Desk:
-        desk = Desk(**options)
-        async with asyncio.timeout(20):
-            await scenario(desk)
-            await desk.tasks.settle(20)
-        return desk
-
-    return asyncio.run(whole())
+@asynccontextmanager
+async def in_loop(**options: Any) -> AsyncIterator[Desk]:
+    desk = Desk(**options)
+    async with asyncio.timeout(20):
+        yield desk
+        await desk.tasks.settle(20)
 
 
-def test_what_comes_together_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_comes_together_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_hooks, "TOGETHER", 0.01)
-
-    async def scenario(desk: Desk) -> None:
+    async with in_loop() as desk:
         for name in "abc":
             desk.log.log(hook_log.RESULT, record(name))
         desk.log.log(hook_log.BATCH_SUMMARY, summary(3, 1))
-
-    assert in_loop(scenario).stored == [["a", "b", "c", "3 hooks: 2 succeeded, 1 failed"]]
+    assert desk.stored == [["a", "b", "c", "3 hooks: 2 succeeded, 1 failed"]]
 
 
 def summary(total: int, failed: int = 0, correlation: str = "c") -> dict[str, Any]:
@@ -316,89 +294,78 @@ def summary(total: int, failed: int = 0, correlation: str = "c") -> dict[str, An
     }
 
 
-def test_a_summary_is_kept_of_several_hooks_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_summary_is_kept_of_several_hooks_that_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(session_hooks, "TOGETHER", 0.01)
-
-    async def scenario(desk: Desk) -> None:
+    async with in_loop() as desk:
         desk.log.log(hook_log.RESULT, record("alone"))
         desk.log.log(hook_log.BATCH_SUMMARY, summary(1))
         desk.log.log(hook_log.RESULT, record("dull", event="Idle", correlation_id="d"))
         desk.log.log(hook_log.BATCH_SUMMARY, summary(2, correlation="d"))
+    assert desk.stored == [["alone"]]
 
-    assert in_loop(scenario).stored == [["alone"]]
 
-
-def test_what_is_fired_all_the_time_is_kept_only_where_it_says_something(
+async def test_what_is_fired_all_the_time_is_kept_only_where_it_says_something(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session_hooks, "TOGETHER", 0.01)
-
-    async def scenario(desk: Desk) -> None:
+    async with in_loop() as desk:
         desk.log.log(hook_log.RESULT, record("dull", event="Output"))
         desk.log.log(hook_log.RESULT, record("failed", event="Output", success=False))
         desk.log.log(hook_log.RESULT, record("said", event="Idle", stdout="x"))
         desk.log.log(hook_log.RESULT, record("function", event="Idle", said=True))
+    assert desk.stored == [["failed", "said", "function"]]
 
-    assert in_loop(scenario).stored == [["failed", "said", "function"]]
 
-
-def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_hooks, "TOGETHER", 0.01)
     monkeypatch.setattr(session_hooks, "WAITING_MAX", 2)
-
-    async def scenario(desk: Desk) -> None:
+    async with in_loop() as desk:
         for name in "abcd":
             desk.log.log(hook_log.RESULT, record(name))
-
-    desk = in_loop(scenario)
     assert desk.stored == [["c", "d"]]
     assert desk.notes() == ["2 runs of hooks are in no ledger: they came too fast"]
 
 
-def test_what_fills_a_request_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_fills_a_request_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_hooks, "TOGETHER", 3600.0)
     monkeypatch.setattr(session_hooks, "AT_ONCE", 2)
-
-    async def scenario(desk: Desk) -> None:
+    async with in_loop() as desk:
         for name in "abcd":
             desk.log.log(hook_log.RESULT, record(name))
+    assert desk.stored == [["a", "b"], ["c", "d"]]
 
-    assert in_loop(scenario).stored == [["a", "b"], ["c", "d"]]
 
-
-def test_at_the_end_what_waits_is_stored_or_said_to_be_lost() -> None:
-    async def scenario(desk: Desk) -> None:
+async def test_at_the_end_what_waits_is_stored_or_said_to_be_lost() -> None:
+    async with in_loop() as desk:
         desk.log.log(hook_log.RESULT, record("a"))
         await desk.log.settle(5)
         desk.away = True
         desk.log.log(hook_log.RESULT, record("b"))
         await desk.log.settle(5)
         await desk.tasks.end(5)
-
-    desk = in_loop(scenario)
     assert desk.stored == [["a"]]
     assert desk.notes() == ["1 runs of hooks are in no ledger: the broker is away"]
 
 
-def test_failures_are_in_the_log_and_all_of_it_where_asked(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("verbose", [False, True])
+async def test_failures_are_in_the_log_and_all_of_it_where_asked(
+    verbose: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def scenario(desk: Desk) -> None:
+    async with in_loop(verbose=verbose) as desk:
         desk.log.log(hook_log.FAILURE, record("bad", success=False, error="\udcff"))
         desk.log.log(hook_log.BATCH_SUMMARY, {"total": 1})
-
-    in_loop(scenario)
-    assert capsys.readouterr().err.splitlines()[0].startswith("hook:failure ")
-    in_loop(scenario, verbose=True)
-    assert "hook:batch_summary" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.splitlines()[0].startswith("hook:failure ")
+    assert ("hook:batch_summary" in told) is verbose
 
 
-def test_what_is_on_its_way_to_the_ledger_is_not_sent_a_second_time_at_the_end(
+async def test_what_is_on_its_way_to_the_ledger_is_not_sent_a_second_time_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session_hooks, "TOGETHER", 0.0)
-
-    async def scenario(desk: Desk) -> None:
+    async with in_loop() as desk:
         desk.room = asyncio.Event()
         desk.log.log(hook_log.RESULT, record("a"))
         await desk.asked.wait()
@@ -406,12 +373,11 @@ def test_what_is_on_its_way_to_the_ledger_is_not_sent_a_second_time_at_the_end(
         await asyncio.sleep(0)
         desk.room.set()
         await settling
+    assert desk.stored == [["a"]]
 
-    assert in_loop(scenario).stored == [["a"]]
 
-
-def test_records_are_made_in_order_when_the_agent_has_its_answer() -> None:
-    async def scenario(desk: Desk) -> None:
+async def test_records_are_made_in_order_when_the_agent_has_its_answer() -> None:
+    async with in_loop() as desk:
         made: list[int] = []
 
         def records(number: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -429,5 +395,3 @@ def test_records_are_made_in_order_when_the_agent_has_its_answer() -> None:
         for number in range(session_hooks.UNMADE_MAX):
             desk.log.soon(records(number))
         assert len(made) == 4 + session_hooks.UNMADE_MAX
-
-    in_loop(scenario)

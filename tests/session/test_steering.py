@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -87,194 +86,165 @@ class Desk:
         return [one.body for one in self.queue.waiting(lambda one: True)]
 
 
-def run(test: Callable[[Desk], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test(Desk())
-
-    asyncio.run(main())
-
-
 async def given(desk: Desk) -> HookAttachment:
     attachment = await desk.give()
     assert attachment is not None
     return attachment
 
 
-def test_a_steer_message_goes_with_the_answer_and_the_others_wait() -> None:
-    async def test(desk: Desk) -> None:
-        for number, mode in enumerate(
-            (QueueMode.FOLLOWUP, QueueMode.STEER, QueueMode.COLLECT, QueueMode.STEER)
-        ):
-            desk.queue.offer(message(number, mode))
-        attachment = await given(desk)
-        assert [marker_of(message(n)) in attachment.text for n in range(4)] == [0, 1, 0, 1]
-        assert desk.reports == [("m1", "delivering"), ("m3", "delivering")]
-        attachment.sent(True)
-        await desk.settle()
-        assert desk.reports[2:] == [("m1", "submitted"), ("m3", "submitted")]
-        assert desk.left() == ["m0", "m2"]
-        assert await desk.give() is None  # not twice
-        proven = desk.steering.proven(attachment.text, "transcript")
-        assert [(one.body, by) for one, by in proven] == [
-            ("m1", "transcript"),
-            ("m3", "transcript"),
-        ]
-        assert desk.steering.proven(attachment.text, "transcript") == []
-
-    run(test)
+async def test_a_steer_message_goes_with_the_answer_and_the_others_wait() -> None:
+    desk = Desk()
+    for number, mode in enumerate(
+        (QueueMode.FOLLOWUP, QueueMode.STEER, QueueMode.COLLECT, QueueMode.STEER)
+    ):
+        desk.queue.offer(message(number, mode))
+    attachment = await given(desk)
+    assert [marker_of(message(n)) in attachment.text for n in range(4)] == [0, 1, 0, 1]
+    assert desk.reports == [("m1", "delivering"), ("m3", "delivering")]
+    attachment.sent(True)
+    await desk.settle()
+    assert desk.reports[2:] == [("m1", "submitted"), ("m3", "submitted")]
+    assert desk.left() == ["m0", "m2"]
+    assert await desk.give() is None  # not twice
+    proven = desk.steering.proven(attachment.text, "transcript")
+    assert [(one.body, by) for one, by in proven] == [
+        ("m1", "transcript"),
+        ("m3", "transcript"),
+    ]
+    assert desk.steering.proven(attachment.text, "transcript") == []
 
 
-def test_an_answer_that_did_not_go_out_gives_nothing() -> None:
-    async def test(desk: Desk) -> None:
-        for number in range(3):
-            desk.queue.offer(
-                message(number, QueueMode.FOLLOWUP if number == 2 else QueueMode.STEER)
-            )
-        (await given(desk)).sent(False)
-        assert desk.left() == ["m0", "m1", "m2"]
-        assert ("m0", "submitted") not in desk.reports
-        # The turn is over meanwhile: it goes through the channel like any other.
-        desk.channel.closed = None
-        task = asyncio.ensure_future(desk.queue.run())
-        async with asyncio.timeout(10):
-            while ("m2", "seen") not in desk.reports:
-                await asyncio.sleep(0)
-        task.cancel()
-        assert desk.channel.through == ["m0", "m1", "m2"]
-
-    run(test)
-
-
-def test_what_was_withdrawn_meanwhile_goes_with_no_answer() -> None:
-    async def test(desk: Desk) -> None:
-        desk.withdrawn = {"m0"}
-        for number in range(2):
-            desk.queue.offer(message(number))
-        attachment = await given(desk)
-        assert [marker_of(message(n)) in attachment.text for n in range(2)] == [0, 1]
-        attachment.sent(True)
-        await desk.settle()
-        assert ("m0", "submitted") not in desk.reports and desk.left() == []
-
-    run(test)
-
-
-def test_two_hooks_at_once_share_nothing() -> None:
-    async def test(desk: Desk) -> None:
-        for number in range(MESSAGES_MAX + 1):
-            desk.queue.offer(message(number))
-        attachments = await asyncio.gather(desk.give(), desk.give(), desk.give())
-        texts = [attachment.text for attachment in attachments if attachment is not None]
-        assert len(texts) == 2
-        markers = [marker_of(message(n)) for n in range(MESSAGES_MAX + 1)]
-        assert [sum(marker in text for text in texts) for marker in markers] == [1] * len(markers)
-
-    run(test)
-
-
-def test_what_a_door_takes_no_hook_gives() -> None:
-    async def test(desk: Desk) -> None:
-        desk.channel.closed = None
-        desk.channel.proof = None
-        begun, let_go = asyncio.Event(), asyncio.Event()
-        submit = desk.channel.submit
-
-        async def slow(batch: list[Message]) -> Submitted:
-            begun.set()
-            await let_go.wait()
-            return await submit(batch)
-
-        desk.channel.submit = slow  # type: ignore[method-assign]
-        desk.queue.offer(message(1))
-        task = asyncio.ensure_future(desk.queue.run())
-        await begun.wait()
-        assert await desk.give() is None
-        desk.queue.offer(message(2))
-        attachment = await given(desk)  # that one is in nobody's hand
-        assert marker_of(message(2)) in attachment.text
-        attachment.sent(False)
-        let_go.set()
-        async with asyncio.timeout(10):
-            while desk.channel.through != ["m1", "m2"]:
-                await asyncio.sleep(0)
-        task.cancel()
-
-    run(test)
-
-
-def test_what_a_hook_gives_no_door_takes() -> None:
-    async def test(desk: Desk) -> None:
-        desk.queue.offer(message(1))
-        task = asyncio.ensure_future(desk.queue.run())
-        attachment = await given(desk)
-        desk.channel.closed = None
-        desk.queue.look_again()
-        for _ in range(20):
+async def test_an_answer_that_did_not_go_out_gives_nothing() -> None:
+    desk = Desk()
+    for number in range(3):
+        desk.queue.offer(message(number, QueueMode.FOLLOWUP if number == 2 else QueueMode.STEER))
+    (await given(desk)).sent(False)
+    assert desk.left() == ["m0", "m1", "m2"]
+    assert ("m0", "submitted") not in desk.reports
+    # The turn is over meanwhile: it goes through the channel like any other.
+    desk.channel.closed = None
+    task = asyncio.ensure_future(desk.queue.run())
+    async with asyncio.timeout(10):
+        while ("m2", "seen") not in desk.reports:
             await asyncio.sleep(0)
-        attachment.sent(True)
-        await desk.queue.thrown_away(1000)  # the person's Ctrl-C throws typed bytes away only
-        for _ in range(20):
+    task.cancel()
+    assert desk.channel.through == ["m0", "m1", "m2"]
+
+
+async def test_what_was_withdrawn_meanwhile_goes_with_no_answer() -> None:
+    desk = Desk()
+    desk.withdrawn = {"m0"}
+    for number in range(2):
+        desk.queue.offer(message(number))
+    attachment = await given(desk)
+    assert [marker_of(message(n)) in attachment.text for n in range(2)] == [0, 1]
+    attachment.sent(True)
+    await desk.settle()
+    assert ("m0", "submitted") not in desk.reports and desk.left() == []
+
+
+async def test_two_hooks_at_once_share_nothing() -> None:
+    desk = Desk()
+    for number in range(MESSAGES_MAX + 1):
+        desk.queue.offer(message(number))
+    attachments = await asyncio.gather(desk.give(), desk.give(), desk.give())
+    texts = [attachment.text for attachment in attachments if attachment is not None]
+    assert len(texts) == 2
+    markers = [marker_of(message(n)) for n in range(MESSAGES_MAX + 1)]
+    assert [sum(marker in text for text in texts) for marker in markers] == [1] * len(markers)
+
+
+async def test_what_a_door_takes_no_hook_gives() -> None:
+    desk = Desk()
+    desk.channel.closed = None
+    desk.channel.proof = None
+    begun, let_go = asyncio.Event(), asyncio.Event()
+    submit = desk.channel.submit
+
+    async def slow(batch: list[Message]) -> Submitted:
+        begun.set()
+        await let_go.wait()
+        return await submit(batch)
+
+    desk.channel.submit = slow  # type: ignore[method-assign]
+    desk.queue.offer(message(1))
+    task = asyncio.ensure_future(desk.queue.run())
+    await begun.wait()
+    assert await desk.give() is None
+    desk.queue.offer(message(2))
+    attachment = await given(desk)  # that one is in nobody's hand
+    assert marker_of(message(2)) in attachment.text
+    attachment.sent(False)
+    let_go.set()
+    async with asyncio.timeout(10):
+        while desk.channel.through != ["m1", "m2"]:
             await asyncio.sleep(0)
-        task.cancel()
-        assert desk.channel.through == [] and desk.left() == []
-
-    run(test)
+    task.cancel()
 
 
-def test_a_broker_that_is_away_does_not_keep_the_agent_waiting(
+async def test_what_a_hook_gives_no_door_takes() -> None:
+    desk = Desk()
+    desk.queue.offer(message(1))
+    task = asyncio.ensure_future(desk.queue.run())
+    attachment = await given(desk)
+    desk.channel.closed = None
+    desk.queue.look_again()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    attachment.sent(True)
+    await desk.queue.thrown_away(1000)  # the person's Ctrl-C throws typed bytes away only
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert desk.channel.through == [] and desk.left() == []
+
+
+async def test_a_broker_that_is_away_does_not_keep_the_agent_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(steering, "WRITTEN_DOWN", 0.01)
-
-    async def test(desk: Desk) -> None:
-        desk.held_up = asyncio.Event()
-        desk.queue.offer(message(1))
-        assert await desk.give() is None
-        assert desk.left() == ["m1"] and desk.reports == []
-
-    run(test)
+    desk = Desk()
+    desk.held_up = asyncio.Event()
+    desk.queue.offer(message(1))
+    assert await desk.give() is None
+    assert desk.left() == ["m1"] and desk.reports == []
 
 
-def test_an_agent_that_leaves_while_the_broker_writes_gets_nothing() -> None:
-    async def test(desk: Desk) -> None:
-        desk.held_up = asyncio.Event()
-        desk.queue.offer(message(1))
-        giving = asyncio.ensure_future(desk.give())
-        while desk.left():
-            await asyncio.sleep(0)
-        giving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await giving
-        assert desk.left() == ["m1"]
-
-    run(test)
+async def test_an_agent_that_leaves_while_the_broker_writes_gets_nothing() -> None:
+    desk = Desk()
+    desk.held_up = asyncio.Event()
+    desk.queue.offer(message(1))
+    giving = asyncio.ensure_future(desk.give())
+    while desk.left():
+        await asyncio.sleep(0)
+    giving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await giving
+    assert desk.left() == ["m1"]
 
 
-def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steering, "PROOF_PATIENCE", 0.01)
-
-    async def test(desk: Desk) -> None:
-        desk.queue.offer(message(1))
-        desk.queue.offer(message(2))
-        desk.queue.offer(message(3))
-        attachment = await given(desk)
-        attachment.sent(True)
-        desk.shown.add(marker_of(message(2)))  # its record is there, and will be read
-        assert [one.body for one, _ in desk.steering.proven(marker_of(message(3)), "x")] == ["m3"]
-        desk.steering.state_changed(AgentState.BUSY)
-        await desk.settle()
-        assert desk.left() == []
-        desk.steering.state_changed(AgentState.IDLE)
-        await desk.settle()
-        assert desk.left() == ["m1"]
-        [again] = desk.queue.waiting(lambda one: True)
-        assert again.attempt == 1  # the envelope says so, and the records are looked into first
-        assert [one.body for one, _ in desk.steering.proven(marker_of(message(2)), "x")] == ["m2"]
-
-    run(test)
+    desk = Desk()
+    desk.queue.offer(message(1))
+    desk.queue.offer(message(2))
+    desk.queue.offer(message(3))
+    attachment = await given(desk)
+    attachment.sent(True)
+    desk.shown.add(marker_of(message(2)))  # its record is there, and will be read
+    assert [one.body for one, _ in desk.steering.proven(marker_of(message(3)), "x")] == ["m3"]
+    desk.steering.state_changed(AgentState.BUSY)
+    await desk.settle()
+    assert desk.left() == []
+    desk.steering.state_changed(AgentState.IDLE)
+    await desk.settle()
+    assert desk.left() == ["m1"]
+    [again] = desk.queue.waiting(lambda one: True)
+    assert again.attempt == 1  # the envelope says so, and the records are looked into first
+    assert [one.body for one, _ in desk.steering.proven(marker_of(message(2)), "x")] == ["m2"]
 
 
-def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> None:
+async def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> None:
     count, file = 3, str(tmp_path / "given.json")
 
     async def own(call: str) -> bool:
@@ -283,66 +253,59 @@ def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> 
     def records() -> TurnProof:
         return TurnProof(file, lambda: 10_000, lambda: count, lambda then: count > then, own)
 
-    async def test(desk: Desk) -> None:
-        nonlocal count
-        desk.records = records()
-        desk.steering = desk.start()
-        desk.queue.offer(message(1))
-        subagents = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "other"}, True)
-        assert await desk.give(subagents) is None
-        attachment = await given(desk)
-        count = 4
-        assert desk.steering.landed() == []  # not before it went out
-        count = 3
-        attachment.sent(True)
-        assert desk.steering.landed() == []
-        # A session that follows this one can tell, once it has read what this one had not.
-        marker = marker_of(message(1))
-        after = records()
-        assert not after.landed(marker)
-        count = 4
-        assert after.landed(marker)
-        assert [(one.body, by) for one, by in desk.steering.landed()] == [("m1", "hook")]
-        assert desk.steering.landed() == []
+    desk = Desk()
+    desk.records = records()
+    desk.steering = desk.start()
+    desk.queue.offer(message(1))
+    subagents = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "other"}, True)
+    assert await desk.give(subagents) is None
+    attachment = await given(desk)
+    count = 4
+    assert desk.steering.landed() == []  # not before it went out
+    count = 3
+    attachment.sent(True)
+    assert desk.steering.landed() == []
+    # A session that follows this one can tell, once it has read what this one had not.
+    marker = marker_of(message(1))
+    after = records()
+    assert not after.landed(marker)
+    count = 4
+    assert after.landed(marker)
+    assert [(one.body, by) for one, by in desk.steering.landed()] == [("m1", "hook")]
+    assert desk.steering.landed() == []
 
-        desk.queue.offer(message(2))
-        (await given(desk)).sent(False)
-        count = 9
-        assert not records().landed(marker_of(message(2)))
-
-    run(test)
+    desk.queue.offer(message(2))
+    (await given(desk)).sent(False)
+    count = 9
+    assert not records().landed(marker_of(message(2)))
 
 
-def test_a_session_that_was_killed_after_the_answer_gives_nothing_twice() -> None:
-    async def test(desk: Desk) -> None:
-        again = message(1, attempt=1)
-        desk.queue.offer(again)
-        assert await desk.give() is None  # what the last session gave is not read yet
-        desk.now = 10.0
-        desk.shown.add(marker_of(again))
-        assert await desk.give() is None  # it is there: the queue accounts for it
-        desk.shown.clear()
-        assert "sent again" in (await given(desk)).text
-
-    run(test)
+async def test_a_session_that_was_killed_after_the_answer_gives_nothing_twice() -> None:
+    desk = Desk()
+    again = message(1, attempt=1)
+    desk.queue.offer(again)
+    assert await desk.give() is None  # what the last session gave is not read yet
+    desk.now = 10.0
+    desk.shown.add(marker_of(again))
+    assert await desk.give() is None  # it is there: the queue accounts for it
+    desk.shown.clear()
+    assert "sent again" in (await given(desk)).text
 
 
-def test_nothing_is_given_where_it_would_not_reach_the_model() -> None:
-    async def test(desk: Desk) -> None:
-        desk.queue.offer(message(1))
-        before = AgentHookCall(HookEventName.BEFORE_TOOL, {}, True)
-        assert await desk.give(before) is None
-        assert await desk.give(AFTER, Aggregated(stop=True)) is None
-        subagents = AgentHookCall(HookEventName.AFTER_TOOL, {}, True, {"agent_id": "a"})
-        assert await desk.give(subagents) is None
-        desk.room = 0
-        assert await desk.give() is None
-        desk.room = 400
-        assert await desk.give(AFTER, Aggregated(context="x" * 390)) is None
-        assert desk.left() == ["m1"] and desk.reports == []
-        assert await desk.give() is not None
-
-    run(test)
+async def test_nothing_is_given_where_it_would_not_reach_the_model() -> None:
+    desk = Desk()
+    desk.queue.offer(message(1))
+    before = AgentHookCall(HookEventName.BEFORE_TOOL, {}, True)
+    assert await desk.give(before) is None
+    assert await desk.give(AFTER, Aggregated(stop=True)) is None
+    subagents = AgentHookCall(HookEventName.AFTER_TOOL, {}, True, {"agent_id": "a"})
+    assert await desk.give(subagents) is None
+    desk.room = 0
+    assert await desk.give() is None
+    desk.room = 400
+    assert await desk.give(AFTER, Aggregated(context="x" * 390)) is None
+    assert desk.left() == ["m1"] and desk.reports == []
+    assert await desk.give() is not None
 
 
 def test_a_few_go_at_a_time_and_what_never_fits_is_passed_over() -> None:

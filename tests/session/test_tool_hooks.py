@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -58,7 +58,8 @@ class Words(HookCodec):
             raise TypeError("cannot be said")
         if result.blocked:
             return {"deny": result.reason}
-        said = {"input": rewritten(call, result)}
+        said: dict[str, Any] = {"input": rewritten(call, result)}
+        said |= {"agreed": True} if result.agreed else {}
         return said | ({"context": result.context} if result.context else {})
 
 
@@ -117,188 +118,157 @@ class Bench:
         return [event.text for event in self.posted() if isinstance(event, PersonNote)]
 
 
-def run(test: Callable[[Bench], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test(Bench())
-
-    asyncio.run(main())
-
-
-def test_a_tool_call_is_told_without_secrets_and_shortened() -> None:
+async def test_a_tool_call_is_told_without_secrets_and_shortened() -> None:
     key = "sk-ant-api03-" + "a1B2" * 24
     done = {
         "kind": "done",
         "tool_name": "Bash",
         "tool_input": {"command": f"export KEY={key}", "lines": ["y" * 3000]},
     }
-
-    async def test(bench: Bench) -> None:
-        await bench.gate.answer(done)
-        [told] = [one for one in bench.posted() if isinstance(one, ReportEvent)]
-        assert (told.kind, told.body, told.meta["phase"]) == ("tool_call", "Bash", "after")
-        assert key not in told.meta["input"]["command"]
-        assert told.meta["input"]["command"].startswith("export KEY=")
-        assert told.meta["input"]["lines"] == ["y" * TOLD_TEXT_MAX + " [cut]"]
-
-    run(test)
+    bench = Bench()
+    await bench.gate.answer(done)
+    [told] = [one for one in bench.posted() if isinstance(one, ReportEvent)]
+    assert (told.kind, told.body, told.meta["phase"]) == ("tool_call", "Bash", "after")
+    assert key not in told.meta["input"]["command"]
+    assert told.meta["input"]["command"].startswith("export KEY=")
+    assert told.meta["input"]["lines"] == ["y" * TOLD_TEXT_MAX + " [cut]"]
 
 
 def test_the_agent_waits_longer_than_the_gate() -> None:
     assert GATE_TIMEOUT > DEADLINE
 
 
-def test_a_gate_asks_the_engine_and_answers_in_the_agents_words() -> None:
-    async def test(bench: Bench) -> None:
-        bench.engine.result = Aggregated(input={"command": "ls -l"}, inject=["look"])
-        answer = await bench.gate.answer(dict(TOOL))
-        assert answer == {"input": {"command": "ls -l", "timeout": 5}}
-        [(event, fields)] = bench.engine.fired
-        assert event is HookEventName.BEFORE_TOOL
-        given = {"tool_name": "Bash", "tool_input": TOOL["tool_input"], "tool_use_id": ""}
-        assert fields == given
-        told, *more = bench.posted()
-        assert isinstance(told, ReportEvent) and (told.kind, told.body) == ("tool_call", "Bash")
-        assert told.meta["phase"] == "before" and more == [InjectRequested("look")]
-
-    run(test)
+async def test_a_gate_asks_the_engine_and_answers_in_the_agents_words() -> None:
+    bench = Bench()
+    bench.engine.result = Aggregated(input={"command": "ls -l"}, inject=["look"])
+    answer = await bench.gate.answer(dict(TOOL))
+    assert answer == {"input": {"command": "ls -l", "timeout": 5}}
+    [(event, fields)] = bench.engine.fired
+    assert event is HookEventName.BEFORE_TOOL
+    given = {"tool_name": "Bash", "tool_input": TOOL["tool_input"], "tool_use_id": ""}
+    assert fields == given
+    told, *more = bench.posted()
+    assert isinstance(told, ReportEvent) and (told.kind, told.body) == ("tool_call", "Bash")
+    assert told.meta["phase"] == "before" and more == [InjectRequested("look")]
 
 
-def test_what_nobody_asked_for_costs_nothing() -> None:
-    async def test(bench: Bench) -> None:
-        assert await bench.gate.answer({"kind": "weather"}) == {}
-        bench.engine.events.clear()
-        assert await bench.gate.answer(dict(TOOL)) == {}
-        assert bench.engine.fired == []
-
-    run(test)
+async def test_what_nobody_asked_for_costs_nothing() -> None:
+    bench = Bench()
+    assert await bench.gate.answer({"kind": "weather"}) == {}
+    bench.engine.events.clear()
+    assert await bench.gate.answer(dict(TOOL)) == {}
+    assert bench.engine.fired == []
 
 
-def test_what_is_only_observed_is_not_waited_for() -> None:
-    async def test(bench: Bench) -> None:
-        assert await bench.gate.answer({"kind": "asked", "prompt": "do it"}) == {}
-        assert await bench.gate.answer({"kind": "answered", "prompt_response": "done"}) == {}
-        answered = {"prompt_response": "done", "prompt": "do it"}
-        assert bench.posted() == [
-            HooksObserved(HookEventName.BEFORE_AGENT, {"prompt": "do it"}),
-            HooksObserved(HookEventName.AFTER_AGENT, answered),
-        ]
-        assert bench.engine.fired == []
-
-    run(test)
+async def test_what_is_only_observed_is_not_waited_for() -> None:
+    bench = Bench()
+    assert await bench.gate.answer({"kind": "asked", "prompt": "do it"}) == {}
+    assert await bench.gate.answer({"kind": "answered", "prompt_response": "done"}) == {}
+    answered = {"prompt_response": "done", "prompt": "do it"}
+    assert bench.posted() == [
+        HooksObserved(HookEventName.BEFORE_AGENT, {"prompt": "do it"}),
+        HooksObserved(HookEventName.AFTER_AGENT, answered),
+    ]
+    assert bench.engine.fired == []
 
 
 @pytest.mark.parametrize("guards", [True, False])
-def test_hooks_that_take_too_long_keep_a_guarded_gate_shut(
+async def test_hooks_that_take_too_long_keep_a_guarded_gate_shut(
     guards: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(bench: Bench) -> None:
-        bench.engine.wait = asyncio.Event()
-        bench.engine.guards = guards
-        answer = await bench.gate.answer(dict(TOOL))
-        if guards:
-            assert "did not end within 0.05 s" in answer["deny"] and "Bash" in answer["deny"]
-        else:
-            assert answer == {"input": None}
-        assert bench.engine.cancelled == 1
-        [note] = bench.notes
-        assert note.startswith("on_before_tool for Bash: ")
-
     monkeypatch.setattr(tool_hooks, "DEADLINE", 0.05)
-    run(test)
+    bench = Bench()
+    bench.engine.wait = asyncio.Event()
+    bench.engine.guards = guards
+    answer = await bench.gate.answer(dict(TOOL))
+    if guards:
+        assert "did not end within 0.05 s" in answer["deny"] and "Bash" in answer["deny"]
+    else:
+        assert answer == {"input": None}
+    assert bench.engine.cancelled == 1
+    [note] = bench.notes
+    assert note.startswith("on_before_tool for Bash: ")
 
 
-def test_a_failure_of_the_engine_is_one_of_the_hooks() -> None:
-    async def test(bench: Bench) -> None:
-        broken = Failure("planning", "the planner broke")
-        bench.engine.result = Aggregated(success=False, errors=[broken])
-        assert "the planner broke" in (await bench.gate.answer(dict(TOOL)))["deny"]
-        bench.engine.guards = False
-        assert await bench.gate.answer(dict(TOOL)) == {"input": None}
-
-    run(test)
+async def test_a_failure_of_the_engine_is_one_of_the_hooks() -> None:
+    bench = Bench()
+    broken = Failure("planning", "the planner broke")
+    bench.engine.result = Aggregated(success=False, errors=[broken])
+    assert "the planner broke" in (await bench.gate.answer(dict(TOOL)))["deny"]
+    bench.engine.guards = False
+    assert await bench.gate.answer(dict(TOOL)) == {"input": None}
 
 
 @pytest.mark.parametrize("reason", ["", " \n"])
-def test_a_refusal_is_never_without_a_reason(reason: str) -> None:
-    async def test(bench: Bench) -> None:
-        denial = HookOutput(decision=Decision.DENY, reason=reason)
-        hook = HookDefinition(HookEventName.BEFORE_TOOL, "guard.sh", Command(("x",)), "a file")
-        results = [HookRun(hook, True, denial), HookRun(hook, True, HookOutput())]
-        bench.engine.result = Aggregated(decision=Decision.DENY, reason=reason, results=results)
-        assert await bench.gate.answer(dict(TOOL)) == {"deny": "guard.sh refuses this"}
-        bench.engine.result = Aggregated(decision=Decision.DENY)
-        assert await bench.gate.answer(dict(TOOL)) == {"deny": "a hook refuses this"}
-        bench.engine.result = Aggregated(decision=Decision.ASK)
-        await bench.gate.answer(dict(TOOL))
-        assert bench.engine.result.reason == "a hook wants a person to agree to this"
-        bench.engine.result = Aggregated()
-        await bench.gate.answer(dict(TOOL))
-        assert bench.engine.result.reason == ""
-
-    run(test)
+async def test_a_refusal_is_never_without_a_reason(reason: str) -> None:
+    bench = Bench()
+    denial = HookOutput(decision=Decision.DENY, reason=reason)
+    hook = HookDefinition(HookEventName.BEFORE_TOOL, "guard.sh", Command(("x",)), "a file")
+    results = [HookRun(hook, True, denial), HookRun(hook, True, HookOutput())]
+    bench.engine.result = Aggregated(decision=Decision.DENY, reason=reason, results=results)
+    assert await bench.gate.answer(dict(TOOL)) == {"deny": "guard.sh refuses this"}
+    bench.engine.result = Aggregated(decision=Decision.DENY)
+    assert await bench.gate.answer(dict(TOOL)) == {"deny": "a hook refuses this"}
+    bench.engine.result = Aggregated(decision=Decision.ASK)
+    await bench.gate.answer(dict(TOOL))
+    assert bench.engine.result.reason == "a hook wants a person to agree to this"
+    bench.engine.result = Aggregated()
+    await bench.gate.answer(dict(TOOL))
+    assert bench.engine.result.reason == ""
 
 
-def test_a_failed_hook_that_allows_is_only_noted() -> None:
-    async def test(bench: Bench) -> None:
-        failed = Failure("hook", "the hook crashed")
-        bench.engine.result = Aggregated(
-            success=False, errors=[failed], conflicts=["a and b rewrote x"]
-        )
-        assert await bench.gate.answer(dict(TOOL)) == {"input": None}
-        assert bench.notes == ["the hook crashed", "a and b rewrote x"]
-
-    run(test)
+async def test_a_failed_hook_that_allows_is_only_noted() -> None:
+    bench = Bench()
+    failed = Failure("hook", "the hook crashed")
+    bench.engine.result = Aggregated(
+        success=False, errors=[failed], conflicts=["a and b rewrote x"]
+    )
+    assert await bench.gate.answer(dict(TOOL)) == {"input": None}
+    assert bench.notes == ["the hook crashed", "a and b rewrote x"]
 
 
 @pytest.mark.parametrize("broken", ["read", "answer", "engine"])
-def test_whatever_breaks_the_gate_stays_shut(
+async def test_whatever_breaks_the_gate_stays_shut(
     broken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def test(bench: Bench) -> None:
-        if broken == "engine":
-            bench.engine.error = RuntimeError("boom")
-        else:
-            bench.words.broken = broken
-        answer = await bench.gate.answer(dict(TOOL))
-        assert answer["deny"].startswith("relay could not ask its hooks: ")
-        assert bench.notes == [answer["deny"]]
-        if broken != "read":
-            assert await bench.gate.answer(dict(DONE)) == {}  # it has run already
-
-    run(test)
+    bench = Bench()
+    if broken == "engine":
+        bench.engine.error = RuntimeError("boom")
+    else:
+        bench.words.broken = broken
+    answer = await bench.gate.answer(dict(TOOL))
+    assert answer["deny"].startswith("relay could not ask its hooks: ")
+    assert bench.notes == [answer["deny"]]
+    if broken != "read":
+        assert await bench.gate.answer(dict(DONE)) == {}  # it has run already
     assert "Traceback" in capsys.readouterr().err  # in the log of the run
 
 
-def test_gates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relay.session.tool_hooks.OPEN_MAX", 2)
-
-    async def test(bench: Bench) -> None:
-        bench.engine.wait = asyncio.Event()
-        waiting = [asyncio.ensure_future(bench.gate.answer(dict(TOOL))) for _ in range(2)]
-        while len(bench.engine.fired) < 2:
-            await asyncio.sleep(0)
-        assert "2 other calls wait" in (await bench.gate.answer(dict(TOOL)))["deny"]
-        bench.engine.wait.set()
-        assert await asyncio.gather(*waiting) == [{"input": None}] * 2
-        assert await bench.gate.answer(dict(TOOL)) == {"input": None}
-
-    run(test)
+    bench = Bench()
+    bench.engine.wait = asyncio.Event()
+    waiting = [asyncio.ensure_future(bench.gate.answer(dict(TOOL))) for _ in range(2)]
+    while len(bench.engine.fired) < 2:
+        await asyncio.sleep(0)
+    assert "2 other calls wait" in (await bench.gate.answer(dict(TOOL)))["deny"]
+    bench.engine.wait.set()
+    assert await asyncio.gather(*waiting) == [{"input": None}] * 2
+    assert await bench.gate.answer(dict(TOOL)) == {"input": None}
 
 
-def test_a_client_that_goes_away_ends_its_hooks() -> None:
-    async def test(bench: Bench) -> None:
-        bench.engine.wait = asyncio.Event()
-        waiting = asyncio.ensure_future(bench.gate.answer(dict(TOOL)))
-        while not bench.engine.fired:
-            await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert bench.engine.cancelled == 1
-        bench.engine.wait = None
-        assert await bench.gate.answer(dict(TOOL)) == {"input": None}
-
-    run(test)
+async def test_a_client_that_goes_away_ends_its_hooks() -> None:
+    bench = Bench()
+    bench.engine.wait = asyncio.Event()
+    waiting = asyncio.ensure_future(bench.gate.answer(dict(TOOL)))
+    while not bench.engine.fired:
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert bench.engine.cancelled == 1
+    bench.engine.wait = None
+    assert await bench.gate.answer(dict(TOOL)) == {"input": None}
 
 
 class Attaching(Steering):
@@ -321,33 +291,31 @@ class Attaching(Steering):
         self.fates.append(out)
 
 
-def test_messages_go_with_the_answer_also_where_no_hook_asks(
+async def test_messages_go_with_the_answer_also_where_no_hook_asks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async def test(bench: Bench) -> None:
-        steering = Attaching()
-        gate = ToolHookEndpoint(bench.words, bench.engine, bench.events, steering)
-        bench.engine.events.clear()
-        assert await gate.answer(dict(TOOL)) == {}
-        reply = await gate.answer(dict(DONE))
-        assert reply == {"input": None, "context": "Relay message"} and steering.fates == []
-        assert isinstance(reply, Reply)
-        reply.sent(True)
-        assert steering.fates == [True]
+    bench = Bench()
+    steering = Attaching()
+    gate = ToolHookEndpoint(bench.words, bench.engine, bench.events, steering)
+    bench.engine.events.clear()
+    assert await gate.answer(dict(TOOL)) == {}
+    reply = await gate.answer(dict(DONE))
+    assert reply == {"input": None, "context": "Relay message"} and steering.fates == []
+    assert isinstance(reply, Reply)
+    reply.sent(True)
+    assert steering.fates == [True]
 
-        bench.engine.events = set(HookEventName)
-        bench.engine.result = Aggregated(context="mind the cat")
-        reply = await gate.answer(dict(DONE))
-        assert reply["context"] == "mind the cat\n\nRelay message"
-        bench.words.broken = "answer"
-        assert await gate.answer(dict(DONE)) == {}
-        assert steering.fates == [True, False]  # that answer was none
+    bench.engine.events = set(HookEventName)
+    bench.engine.result = Aggregated(context="mind the cat")
+    reply = await gate.answer(dict(DONE))
+    assert reply["context"] == "mind the cat\n\nRelay message"
+    bench.words.broken = "answer"
+    assert await gate.answer(dict(DONE)) == {}
+    assert steering.fates == [True, False]  # that answer was none
 
-        bench.words.broken, steering.broken = "", True
-        assert await gate.answer(dict(DONE)) == {"input": None, "context": "mind the cat"}
-        assert "nothing to give" in bench.notes[-1]
-
-    run(test)
+    bench.words.broken, steering.broken = "", True
+    assert await gate.answer(dict(DONE)) == {"input": None, "context": "mind the cat"}
+    assert "nothing to give" in bench.notes[-1]
     assert "Traceback" in capsys.readouterr().err  # in the log of the run
 
 
@@ -363,8 +331,10 @@ def test_an_agents_event_may_hold_anything() -> None:
 class Project:
     """A governed project: refuses what it is told to, and keeps what it was asked."""
 
-    def __init__(self, *refused: str) -> None:
+    def __init__(self, *refused: str, told: str = "") -> None:
         self.refused = refused
+        self.agrees = ""
+        self.told = told
         self.asked: list[object] = []
         self.over: list[object] = []
 
@@ -373,36 +343,51 @@ class Project:
         self.asked.append(command)
         return '{"type": "HOOK_BLOCKED"}' if command in self.refused else ""
 
-    async def after(self, call: AgentHookCall) -> None:
+    def agreed(self, call: AgentHookCall) -> bool:
+        return bool(call.fields["tool_input"]["command"] == self.agrees)
+
+    async def after(self, call: AgentHookCall) -> str:
         self.over.append(call.fields["tool_name"])
+        return self.told
 
 
-def test_what_the_project_refuses_is_refused_in_its_words_alone_and_no_hook_is_asked() -> None:
-    async def test(bench: Bench) -> None:
-        gate = bench.governed(Project("ls"))
-        bench.engine.result = Aggregated(decision=Decision.DENY, reason="mine", context="more")
-        assert await gate.answer(dict(TOOL)) == {"deny": '{"type": "HOOK_BLOCKED"}'}
-        assert bench.engine.fired == []
-
-    run(test)
-
-
-def test_what_a_hook_rewrites_the_project_is_asked_about_again() -> None:
-    async def test(bench: Bench) -> None:
-        project = Project("rm x")
-        gate = bench.governed(project)
-        bench.engine.result = Aggregated(input={"command": "rm x"}, context="more")
-        assert await gate.answer(dict(TOOL)) == {"deny": '{"type": "HOOK_BLOCKED"}'}
-        assert project.asked == ["ls", "rm x"]
-
-    run(test)
+async def test_what_the_project_refuses_is_refused_in_its_words_alone_and_no_hook_is_asked() -> (
+    None
+):
+    bench = Bench()
+    gate = bench.governed(Project("ls"))
+    bench.engine.result = Aggregated(decision=Decision.DENY, reason="mine", context="more")
+    assert await gate.answer(dict(TOOL)) == {"deny": '{"type": "HOOK_BLOCKED"}'}
+    assert bench.engine.fired == []
 
 
-def test_the_project_is_told_of_a_call_that_is_over() -> None:
-    async def test(bench: Bench) -> None:
-        project = Project()
-        bench.engine.events = set()
-        assert await bench.governed(project).answer(dict(DONE)) == {}
-        assert (project.asked, project.over) == ([], ["Bash"])
+async def test_what_a_hook_rewrites_the_project_is_asked_about_again() -> None:
+    bench = Bench()
+    project = Project("rm x")
+    gate = bench.governed(project)
+    bench.engine.result = Aggregated(input={"command": "rm x"}, context="more")
+    assert await gate.answer(dict(TOOL)) == {"deny": '{"type": "HOOK_BLOCKED"}'}
+    assert project.asked == ["ls", "rm x"]
 
-    run(test)
+
+async def test_what_a_person_has_agreed_to_the_agent_does_not_ask_again() -> None:
+    bench = Bench()
+    project = Project()
+    project.agrees = "ls"
+    bench.engine.events = set()
+    gate = bench.governed(project)
+    assert await gate.answer(dict(TOOL)) == {"agreed": True, "input": None}
+    # They did not agree to what a hook makes of it.
+    bench.engine.events = set(HookEventName)
+    bench.engine.result = Aggregated(input={"command": "ls -a"})
+    assert "agreed" not in await gate.answer(dict(TOOL))
+
+
+async def test_the_project_is_told_of_a_call_that_is_over() -> None:
+    bench = Bench()
+    project = Project()
+    bench.engine.events = set()
+    assert await bench.governed(project).answer(dict(DONE)) == {}
+    assert (project.asked, project.over) == ([], ["Bash"])
+    told = await bench.governed(Project(told="not yours")).answer(dict(DONE))
+    assert told == {"input": None, "context": "not yours"}

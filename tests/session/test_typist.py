@@ -428,26 +428,22 @@ def test_what_opens_between_the_look_and_enter_is_not_answered() -> None:
     assert desk.link.written[-1] == b"\r" and len(desk.link.written) == 2
 
 
-def test_enter_is_never_pressed_into_a_dialog() -> None:
+async def test_enter_is_never_pressed_into_a_dialog() -> None:
     desk = Desk(cooked=False, paste=True)
 
     def dialog_opens(data: bytes) -> None:
         desk.screen.rows = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
 
     desk.link.after = dialog_opens
-
-    async def scenario() -> None:
-        task = asyncio.ensure_future(desk.door.submit([message("hello")]))
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert b"\r" not in desk.link.written
-        assert desk.door.asked(message("hello")) == "a dialog waits for the person"
-        desk.screen.rows, desk.screen.cursor = ["> "], (2, 0)
-        submitted = await task
-        assert submitted.count == 0 and desk.door.asked(message("hello")) == ""
-        assert submitted.hold is not None and "did not reach" in submitted.hold.reason
-
-    asyncio.run(scenario())
+    task = asyncio.ensure_future(desk.door.submit([message("hello")]))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert b"\r" not in desk.link.written
+    assert desk.door.asked(message("hello")) == "a dialog waits for the person"
+    desk.screen.rows, desk.screen.cursor = ["> "], (2, 0)
+    submitted = await task
+    assert submitted.count == 0 and desk.door.asked(message("hello")) == ""
+    assert submitted.hold is not None and "did not reach" in submitted.hold.reason
     assert b"\r" not in desk.link.written
 
 

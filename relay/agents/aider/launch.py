@@ -30,7 +30,7 @@ READER = ArgvReader(
     " --apply-clipboard-edits --show-repo-map --show-prompts --exit --list-models --models"
     " --just-check-update --upgrade --update --install-main-branch --gui --browser"
     " --shell-completions",
-    valued="--llm-history-file --read --env-file -c --config",
+    options="--llm-history-file --read --env-file -c --config",
 )
 
 

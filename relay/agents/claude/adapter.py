@@ -165,7 +165,8 @@ class ClaudeHookCodec(HookCodec):
 
 
 def _before(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-    # "allow" is never said: it would skip the person's own permission rules.
+    # "allow" is said of what the person has agreed to and of nothing else: it would skip their own
+    # permission rules. What those forbid stays forbidden.
     own: dict[str, Any] = {}
     changed = rewritten(call, result)
     if result.blocked or result.stop:
@@ -174,6 +175,8 @@ def _before(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
         own = {"permissionDecision": "deny", "permissionDecisionReason": reason}
     elif result.decision is Decision.ASK:
         own = {"permissionDecision": "ask", "permissionDecisionReason": result.reason}
+    elif result.agreed:
+        own = {"permissionDecision": "allow", "permissionDecisionReason": "agreed to, by relay"}
     if changed is not None:
         own["updatedInput"] = changed
     if result.context:

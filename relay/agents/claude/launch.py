@@ -36,7 +36,7 @@ READER = ArgvReader(
     " migrate-installer plugin plugins purge respawn rm setup-token stop ultrareview update"
     " upgrade",
     once="-v --version -h --help",
-    valued="--settings",
+    options="--settings",
 )
 PACKAGE = "@anthropic-ai/claude-code"
 #: The oldest version in which every hook that is used here has been seen at work.
@@ -58,6 +58,8 @@ REPORTED = (
     "StopFailure",
     "SessionEnd",
 )
+#: Shown while a call is asked about, which a person may have to agree to.
+WAITS = "relay is asked; if that takes long, it waits for you: relay items"
 #: Before a prompt goes to the model; what is given there it reads beside it.
 PROMPTED = "UserPromptSubmit"
 #: An argument of a program may have 128 KiB on Linux; what is longer stays as the user wrote it.
@@ -151,7 +153,8 @@ def _after(run: Run) -> dict[str, list[dict[str, Any]]]:
 
 def _gate(run: Run) -> dict[str, Any]:
     """The hook before each tool. Without a session to ask, what may be forbidden does not run."""
-    return {"matcher": "", "hooks": [{**_ask(run, GATE_TIMEOUT), "onFailure": "block"}]}
+    asked = {**_ask(run, GATE_TIMEOUT), "statusMessage": WAITS, "onFailure": "block"}
+    return {"matcher": "", "hooks": [asked]}
 
 
 def _ask(run: Run, timeout: float) -> dict[str, Any]:

@@ -73,8 +73,9 @@ READER = ArgvReader(
     " completion update doctor sandbox debug apply a queue archive delete migrate-rollouts"
     " migrate-nfs-db unarchive cloud exec-server features help",
     once="-h --help -V --version",
-    valued="-c --config --enable --disable --remote --remote-auth-token-env -i --image -m --model"
-    " --local-provider -p --profile -s --sandbox -C --cd --add-dir -a --ask-for-approval",
+    options="-c --config --enable --disable --remote --remote-auth-token-env -i --image -m"
+    " --model --local-provider -p --profile -s --sandbox -C --cd --add-dir -a"
+    " --ask-for-approval",
 )
 
 

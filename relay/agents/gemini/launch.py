@@ -49,11 +49,11 @@ READER = ArgvReader(
     subcommands="mcp extension extensions skill skills hook hooks gemma update",
     once="--version --help --prompt --list-extensions --list-sessions --delete-session --acp"
     " --experimental-acp --experimental-zed-integration -v -h -p -l",
-    valued="--model --prompt --prompt-interactive --approval-mode --policy --admin-policy"
+    options="--model --prompt --prompt-interactive --approval-mode --policy --admin-policy"
     " --allowed-mcp-server-names --allowed-tools --extensions --session-file --session-id"
     " --delete-session --include-directories --output-format --fake-responses"
-    " --fake-responses-non-strict --record-responses -m -p -i -e -o",
-    optional="--resume --worktree -r -w",
+    " --fake-responses-non-strict --record-responses -m -p -i -e -o --resume? --worktree? -r?"
+    " -w?",
     text_after=True,
 )
 

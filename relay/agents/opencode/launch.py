@@ -32,7 +32,7 @@ READER = ArgvReader(
     subcommands="acp agent auth completion db debug export generate github import mcp models plug"
     " plugin pr providers run serve session stats uninstall upgrade web",
     once="-v --version -h --help",
-    valued="--port --hostname --mdns-domain --cors --log-level --prompt --agent -m --model -s"
+    options="--port --hostname --mdns-domain --cors --log-level --prompt --agent -m --model -s"
     " --session --replay-limit",
 )
 PACKAGE = "opencode-ai"

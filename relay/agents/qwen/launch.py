@@ -37,14 +37,15 @@ READER = ArgvReader(
     once="-v --version -h --help -l --list-extensions -p --prompt --acp --experimental-acp"
     " --json-schema -o --output-format --input-format",
     stays="-i --prompt-interactive",
-    optional="-m --model -i --prompt-interactive --system-prompt --append-system-prompt"
-    " --output-style --sandbox-image --approval-mode --channel --mcp-config --openai-logging-dir"
-    " --openai-api-key --openai-base-url --json-fd --json-file --input-file -r --resume"
-    " --session-id --worktree --max-session-turns --max-wall-time --max-tool-calls"
-    " --max-subagent-depth --auth-type --proxy --telemetry-target --telemetry-otlp-endpoint"
-    " --telemetry-otlp-protocol --telemetry-outfile",
-    lists="--fallback-model --allowed-mcp-server-names --allowed-tools -e --extensions"
-    " --include-directories --add-dir --core-tools --exclude-tools --disabled-slash-commands",
+    options="-m? --model? -i? --prompt-interactive? --system-prompt? --append-system-prompt?"
+    " --output-style? --sandbox-image? --approval-mode? --channel? --mcp-config?"
+    " --openai-logging-dir? --openai-api-key? --openai-base-url? --json-fd? --json-file?"
+    " --input-file? -r? --resume? --session-id? --worktree? --max-session-turns?"
+    " --max-wall-time? --max-tool-calls? --max-subagent-depth? --auth-type? --proxy?"
+    " --telemetry-target? --telemetry-otlp-endpoint? --telemetry-otlp-protocol?"
+    " --telemetry-outfile? --fallback-model* --allowed-mcp-server-names* --allowed-tools* -e*"
+    " --extensions* --include-directories* --add-dir* --core-tools* --exclude-tools*"
+    " --disabled-slash-commands*",
     text_after=True,
 )
 PACKAGE = "@qwen-code/qwen-code"

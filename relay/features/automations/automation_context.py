@@ -35,7 +35,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.automations.definition import Principal
 from relay.features.personas.worker import STATE_MAX
-from relay.ledger import search_index, sql_query
+from relay.ledger import reading, search_index
 from relay.protocol.turns import TurnRequest, TurnResult, TurnState
 
 Json = dict[str, Any]
@@ -188,7 +188,7 @@ class LedgerReader:
 
         Raises UsageError where there are more, or where it is no SELECT; Timeout.
         """
-        found = sql_query.query(self._path, sql, ROWS_MAX, self.seconds, params)
+        found = reading.query(self._path, sql, ROWS_MAX, self.seconds, params)
         if found.more:
             raise UsageError(
                 f"the query finds more than {ROWS_MAX} rows", hint="narrow it down, or add a LIMIT"

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
-from relay.core.errors import NotFound, UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import NotFound, UsageError, did_you_mean
 from relay.features.automations.circuit import Circuit
 from relay.features.automations.definition import Definition
 from relay.features.automations.ops import (

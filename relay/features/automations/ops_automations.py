@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, cast
 
 from relay.broker.batch import Accepted, Batch, ClientRequest, Served, serve
+from relay.broker.broker_tasks import LaterAnswers
 from relay.broker.directory import Directory
 from relay.broker.kernel import Kernel
-from relay.broker.later_answers import LaterAnswers
 from relay.broker.ops_query import fitting, one_id
 from relay.core.dispatch import (
     MINUTE,
@@ -117,7 +117,7 @@ class AutomationOps:
     def __init__(
         self, kernel: Kernel, automations: Automations, clock: Clock, personas: Personas
     ) -> None:
-        self._later = LaterAnswers(kernel.committer, kernel.log)
+        self._later = LaterAnswers(kernel)
         self._trials = AutomationTrials(
             kernel.home, kernel.ledger, kernel.directory, automations, self._later, personas
         )

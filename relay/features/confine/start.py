@@ -165,7 +165,7 @@ def _what_git_runs(git: str) -> dict[str, bytes]:
 
 def shared_git(link: str) -> list[str]:
     """What git writes in the repository of a linked worktree, whose file ``.git`` is ``link``."""
-    from relay.core.projects import repository_of
+    from relay.core.paths import repository_of
 
     folder = os.path.dirname(link)
     try:

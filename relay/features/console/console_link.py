@@ -123,8 +123,11 @@ class ConsoleLink:
         if request.op == ITEM_ANSWER:
             if self.state.answering == request.fields["id"]:
                 self.state.answering = ""
-            choice = answer["choice"]
-            said = f"{answer['item']['agent']}: {choice['key']} {choice['label']}"
+            answers = answer.get("answers", [answer])
+            said = "; ".join(
+                f"{one['item']['agent']}: {one['choice']['key']} {one['choice']['label']}"
+                for one in answers
+            )
         if request.op == CANCEL:
             late = [one["to"] for one in answer["deliveries"] if one["state"] == "seen"]
             said = f"too late: {', '.join(late)} has seen it" if late else said

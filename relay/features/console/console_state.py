@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.core.errors import RelayError
-from relay.core.visible import visible, visible_lines
-from relay.ui.row_view import NEEDY, words
+from relay.core.visible import NEEDY, visible, visible_lines
+from relay.ui.row_view import words
 
 Json = dict[str, Any]
 

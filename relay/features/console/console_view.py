@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from relay.core.visible import columns_of, cut, visible, visible_lines
+from relay.core.visible import NEEDY, age, columns_of, cut, tone, visible, visible_lines
 from relay.features.console.console_state import ConsoleState, TrafficLine
 from relay.features.console.console_words import OWN
-from relay.ui.row_view import NEEDY, age, choices_of, tone, who_asks
+from relay.protocol.item_ops import waiting_words
+from relay.ui.row_view import choices_of, who_asks
 
 Json = dict[str, Any]
 
@@ -147,9 +148,7 @@ class _View:
         state = self.state
         live = [row for row in state.agents.values() if row["state"] != "gone"]
         parts = [f"{len(live)} agent{'' if len(live) == 1 else 's'}"]
-        if state.items:
-            waits = "waits" if len(state.items) == 1 else "wait"
-            parts.append(f"{len(state.items)} {waits} for you")
+        parts += [waiting_words(state.items.values())] if state.items else []
         parts += [f"{len(state.unread)} unread"] if state.unread else []
         for name in (*NEEDY, "busy"):
             many = sum(row["state"] == name for row in live)

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.core.errors import NotFound, UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import NotFound, UsageError, did_you_mean
 from relay.core.visible import visible
 from relay.features.console.console_state import FINAL, ConsoleState
 from relay.protocol.agent_ops import ASK
-from relay.protocol.item_ops import ITEM_ANSWER
+from relay.protocol.item_ops import ITEM_ANSWER, is_yes_or_no
 from relay.protocol.message_ops import CANCEL, SEND
 from relay.protocol.op import Op
 from relay.ui.row_view import choices_of
@@ -30,7 +29,7 @@ Verbs = Mapping[str, str]
 OWN = {
     "send": ("NAME TEXT", "write to an agent, a channel or a person"),
     "reply": ("TEXT", "answer the last message that came to you, in its thread"),
-    "answer": ("[NAME|ID] CHOICE", "answer what waits for you: a choice, yes or no"),
+    "answer": ("[NAME|ID|--all] CHOICE", "answer what waits for you: a choice, yes or no"),
     "cancel": ("ID", "withdraw a message that is not delivered yet"),
     "interrupt": ("[NAME]", "stop what an agent is doing"),
     "screen": ("[NAME]", "look at an agent's screen, beside the traffic"),
@@ -155,10 +154,15 @@ def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
 
 def _answer(rest: str, first: str, more: str, state: ConsoleState) -> BrokerRequest:
     named = state.item_of(first) if more else None
+    if first == "--all" and more:
+        ids = [id_ for id_, item in state.items.items() if is_yes_or_no(item)]
+        if not ids:
+            raise NotFound("nothing asks for yes or no")
+        return BrokerRequest(ITEM_ANSWER, {"id": ids, "choice": more})
     if named is not None:
         return _about(named, more)
     if not rest:
-        raise UsageError("/answer [NAME] CHOICE")
+        raise UsageError("/answer [NAME|--all] CHOICE")
     if state.answering:
         return _about(_item(state.answering, state), rest)
     if len(state.items) == 1:

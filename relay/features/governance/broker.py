@@ -19,8 +19,7 @@ from functools import partial
 
 from relay.broker.batch import Accepted, AnyRequest, Batch, Client, ClientRequest, Served, serve
 from relay.broker.directory import Member
-from relay.broker.door import BrokerFeature
-from relay.broker.items import YES_NO, ItemAnswer, ItemKind
+from relay.broker.door import YES_NO, BrokerFeature, ItemAnswer, ItemKind
 from relay.broker.kernel import Kernel
 from relay.broker.parts import BrokerParts
 from relay.core.bounded import BoundedDict
@@ -35,7 +34,7 @@ from relay.features.governance.ops import (
     ApprovalWithdrawQuery,
 )
 from relay.protocol.broker import Json, encode
-from relay.protocol.item_ops import Item
+from relay.protocol.item_ops import Item, ItemChoice
 
 #: Calls that wait: of one agent, and in all. A further one is refused at once.
 PER_AGENT_MAX = 32
@@ -48,10 +47,12 @@ WHAT_MAX = 8000
 TEXT_MAX, NOTICE_MAX = 500, 200
 #: Ids that are remembered with what was asked and decided.
 REMEMBERED_MAX = 256
+#: The choice that stands for all such calls of an intent.
+ALWAYS = "always"
 #: The thread in which the person is told.
 THREAD = "approvals"
 _ID = re.compile(r"[0-9A-Z]{26}")
-_TEXTS = ("tool", "what", "why", "intent", "root", "cwd")
+_TEXTS = ("tool", "what", "why", "intent", "root", "cwd", "always")
 
 
 @dataclass(eq=False, slots=True)
@@ -159,7 +160,9 @@ class ApprovalsFeature(BrokerFeature):
         self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
         """The person says yes or no to these calls."""
-        decided = _answer(answer.yes, by=answer.by, note=answer.note)
+        always = answer.key == ALWAYS
+        granted = answer.yes or always
+        decided = _answer(granted, by=answer.by, note=answer.note, always=always)
         for item in items:
             batch.after.append(partial(self._end, self._waiting[item["id"]], decided))
         return True
@@ -173,7 +176,8 @@ class ApprovalsFeature(BrokerFeature):
     def _end(self, waiting: _Waiting, answer: ApprovalDecision) -> None:
         id_ = waiting.shown["id"]
         if self._waiting.get(id_) is waiting:
-            said = ("Yes" if answer["granted"] else "No") if answer["by"] else None
+            word = "Always" if answer["always"] else "Yes" if answer["granted"] else "No"
+            said = word if answer["by"] else None
             self._forget(waiting, said, answer["by"])
             self._known[id_] = (waiting.shown, answer)
             waiting.asker.send(encode({"n": waiting.n, "ok": True, **answer}))
@@ -220,18 +224,25 @@ def _item(shown: Json) -> Item:
         "what": f"{shown['tool']}: {shown['what']}",
         "about": [
             *filter(None, [shown["why"]]),
+            *([f"always stands for: {shown['always']}"] if shown["always"] else []),
             f"for {shown['intent'] or 'no intent'}, in {shown['cwd'] or shown['root']}",
         ],
-        "details": {name: shown[name] for name in ("tool", "why", "intent", "root", "cwd")},
-        "choices": YES_NO,
+        "details": {name: shown[name] for name in _TEXTS if name != "what"},
+        "choices": [*YES_NO, _always_for(shown["intent"])] if shown["always"] else YES_NO,
         "chosen": None,
         "since_ms": shown["asked_ms"],
         "until_ms": shown["until_ms"],
     }
 
 
-def _answer(granted: bool, *, by: str = "", note: str = "") -> ApprovalDecision:
-    return {"granted": granted, "by": by, "note": note}
+def _always_for(intent: str) -> ItemChoice:
+    return {"key": ALWAYS, "label": f"Always for {intent}"}
+
+
+def _answer(
+    granted: bool, *, by: str = "", note: str = "", always: bool = False
+) -> ApprovalDecision:
+    return {"granted": granted, "by": by, "note": note, "always": always}
 
 
 def _shown(fields: ApprovalAskQuery, agent: str, now_ms: int) -> Json:
@@ -251,6 +262,8 @@ def _shown(fields: ApprovalAskQuery, agent: str, now_ms: int) -> Json:
             hint=f"at most {WHAT_MAX}: in smaller steps",
             code="too_large",
         )
+    if len(texts["always"]) > TEXT_MAX:
+        texts["always"] = ""  # nothing else than what is shown can be allowed
     cut = {name: text[:TEXT_MAX] for name, text in texts.items()} | {"what": what}
     until_ms = asked_ms + int(seconds * 1000)
     return {"id": id_, "agent": agent, **cut, "asked_ms": asked_ms, "until_ms": until_ms}

@@ -19,27 +19,32 @@ from relay.features.governance.intents import INTENTS_FILE, MAP_FILE, TRACE_FILE
 INTENTS_TEMPLATE = """\
 # What is to be done in this project, and in which files. As long as this folder is here, an agent
 # that relay wraps cannot write in the project before it has selected one of these intents.
+# There is none yet, so no agent writes anything.
 #
 # Change it when you like: changes count from the next tool call on. Mistakes block all writes;
-# `relay intent check` shows them. relay changes nothing in here except a status.
+# `relay intent check` shows them. relay changes nothing in here except a status, and adds what you
+# have allowed always (relay answer ID always).
 
-active_intents:
-  - id: INT-001
-    name: Say here in a line what is to be done
-    # PENDING, IN_PROGRESS, COMPLETE or BLOCKED. An agent writes for one in progress only, and
-    # begins a pending one by selecting it. What is complete or blocked you alone open again.
-    status: PENDING
-    # Files as seen from the project's folder. ** is any number of folders, * anything in one name.
-    # With ! (and in quotes) come exceptions; they always win.
-    owned_scope:
-      - src/**
-      - tests/**
-      - "!src/**/secrets*"
-    # What the agent is told with the intent.
-    constraints:
-      - Add no dependencies
-    acceptance_criteria:
-      - All tests pass
+active_intents: []
+
+# An example. Take the [] away, then the # of what you need:
+#
+#   - id: INT-001
+#     name: Weather on the start page
+#     # PENDING, IN_PROGRESS, COMPLETE or BLOCKED. An agent writes for one in progress only, and
+#     # begins a pending one by selecting it. What is complete or blocked you alone open again.
+#     status: PENDING
+#     # Files as seen from the project's folder. ** is any number of folders, * anything in one
+#     # name. With ! (and in quotes) come exceptions; they always win.
+#     owned_scope:
+#       - src/**
+#       - tests/**
+#       - "!src/**/secrets*"
+#     # What the agent is told with the intent; both may be left out.
+#     constraints:
+#       - Add no dependencies
+#     acceptance_criteria:
+#       - All tests pass
 
 # How strict relay is. The values shown here are the defaults.
 #
@@ -97,7 +102,8 @@ def _init(options: Options) -> int:
         return 0
     output.data(path)
     output.note("From now on, an agent that you wrap here can only write with an intent.")
-    output.note(f"Edit the file, then see whether it can be used: {next_steps[0]}")
+    output.note("The file has no intent yet, only an example in comments: nothing is allowed.")
+    output.note(f"Write one down, then see whether the file can be used: {next_steps[0]}")
     output.note(f"Then start an agent: {next_steps[1]}")
     output.note(
         "It selects its intent, or you select one for it: relay intent select INT-001 --agent Alice"
@@ -123,14 +129,9 @@ def _intents() -> list[str]:
 NAMES = {"intents": _intents}
 
 
-def status_lines(home: Home, cwd: str) -> list[tuple[str, str, str]]:
-    """What `relay govern` says."""
+def checks(home: Home, cwd: str) -> Iterator[tuple[str, str, str]]:
+    """What `relay govern` says; relay itself works here whatever that is."""
     from relay.features.governance.govern_verbs import what_holds
 
-    return what_holds(home, cwd)
-
-
-def checks(home: Home, cwd: str) -> Iterator[tuple[str, str, str]]:
-    """The same; relay itself works here whatever that is."""
-    for level, text, hint in status_lines(home, cwd):
+    for level, text, hint in what_holds(home, cwd):
         yield "warn" if level == "bad" else level, text, hint

@@ -41,6 +41,8 @@ __all__ = ["CommandKind", "CommandUse", "classify"]
 
 #: Paths that one line may name, and shells in shells that are followed.
 PATHS_MAX, NESTED_MAX = 1000, 5
+#: What stands between the reasons of one line, and a text of them to which none is added.
+_AND, _ENOUGH = "; ", 500
 #: Where programs are that are what their names say, and where a project keeps its own.
 _SYSTEM = {"/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/sbin", "/usr/sbin"}
 _PROJECT = re.compile(r"(?:.*/)?(?:\.?venv|env)/bin|(?:.*/)?node_modules/\.bin|\.")
@@ -72,10 +74,27 @@ def _classified(line: str, settings: GovernanceSettings, nested: int) -> Command
             raise UnreadableLine("commands in commands too deep")
         commands = commands_of(line)
     except UnreadableLine as error:
-        use = unknown(f"relay cannot read this line ({error})")
+        use = _Line(settings, nested).read(error.commands)
+        use = _partly(use, f"relay cannot read this line ({error})")
     else:
         use = _Line(settings, nested).read(commands)
     return replace(use, kind=CommandKind.APPROVE, why="a person decides on it") if whole else use
+
+
+def _partly(use: CommandUse, why: str) -> CommandUse:
+    """What is known of a command that does more than that, for the reason ``why``."""
+    kind = CommandKind.APPROVE if use.kind is CommandKind.APPROVE else CommandKind.UNKNOWN
+    return replace(use, kind=kind, why=_reasons(use.why, why))
+
+
+def _reasons(*whys: str) -> str:
+    """Several reasons as one, each once."""
+    told = ""
+    for why in whys:
+        for one in why.split(_AND):
+            if one and one not in told.split(_AND) and len(told) < _ENOUGH:
+                told += f"{_AND if told else ''}{one}"
+    return told
 
 
 def _matches(text: str, globs: Sequence[str]) -> bool:
@@ -96,7 +115,7 @@ class _Line:
         #: Where the next command is, relative to where the line begins; None: nobody knows.
         self._folder: str | None = ""
 
-    def read(self, commands: list[Simple]) -> CommandUse:
+    def read(self, commands: Sequence[Simple]) -> CommandUse:
         for at, simple in enumerate(commands):
             if simple.after in (";", "&", "||") and self._folder:
                 self._folder = None  # what has led there may have failed
@@ -132,8 +151,9 @@ class _Line:
         """Add what a command does where it does it."""
         use = replace(use, writes=tuple(one for one in use.writes if one not in _NOWHERE))
         runs = use.kind is CommandKind.RUN
-        if self._folder is None and (runs or any(one[0] not in "/~" for one in use.changed)):
-            use = unknown("nobody can tell in which folder it would work")
+        if self._folder is None and (runs or not _absolute(use.changed)):
+            use = _partly(_only_absolute(use), "nobody can tell in which folder it would work")
+            runs = False
         folder, mine = self._folder or "", self._use
         worse = self._order.index(use.kind) > self._order.index(mine.kind)
         self._use = CommandUse(
@@ -145,7 +165,7 @@ class _Line:
             mine.copies + _pairs(use.copies, folder),
             mine.trees + _each(use.trees, folder),
             (*mine.folders, *_each(use.folders, folder), *((folder,) if runs else ())),
-            use.why if worse else mine.why,
+            _reasons(mine.why, use.why),
         )
 
     def _simple(self, simple: Simple) -> CommandUse:
@@ -206,12 +226,39 @@ class _Line:
             if wrapper := _WRAPPERS.get(name):
                 return wrapper(self, rest, simple)
         except UnknownArguments as error:
-            return unknown(f"{name}: {error}")
+            return replace(_by_names(name, rest), kind=CommandKind.UNKNOWN, why=f"{name}: {error}")
         return unknown(f"relay does not know what {name[:40]!r} changes")
 
     def text(self, text: str) -> CommandUse:
         """What a shell does that is given ``text``."""
         return _classified(text, self._settings, self._nested + 1)
+
+
+def _by_names(name: str, words: Sequence[Word]) -> CommandUse:
+    """What a program changes by those of its words that are known before it runs."""
+    row = FILE_PROGRAMS.get(name)
+    if row is None or not words or not (name in _EACH or (name in _TO_LAST and words[-1].literal)):
+        return READ
+    try:
+        return row(name, [word for word in words if word.literal])
+    except UnknownArguments:
+        return READ
+
+
+def _absolute(paths: Sequence[str]) -> bool:
+    return all(one[0] in "/~" for one in paths)
+
+
+def _only_absolute(use: CommandUse) -> CommandUse:
+    """What it changes wherever it works."""
+    writes, deletes, trees = (
+        tuple(one for one in paths if _absolute((one,)))
+        for paths in (use.writes, use.deletes, use.trees)
+    )
+    moves, copies = (tuple(filter(_absolute, pairs)) for pairs in (use.moves, use.copies))
+    return replace(
+        use, writes=writes, deletes=deletes, trees=trees, moves=moves, copies=copies, folders=()
+    )
 
 
 def _joined(folder: str, path: str) -> str:
@@ -230,6 +277,8 @@ def _pairs(paths: tuple[tuple[str, str], ...], folder: str) -> tuple[tuple[str, 
 
 # -- programs that run others
 
+#: Programs that change each file that they are given, and that bring files to the last one.
+_EACH, _TO_LAST = {"rm", "rmdir", "unlink", "mkdir", "touch", "tee", "truncate"}, {"mv", "cp"}
 _Wrapper = Callable[[_Line, Sequence[Word], Simple], CommandUse]
 #: Programs that say their version and look at nothing of the project's for it.
 _VERSIONED = {"python", "node", "git", "java", "gcc", "clang", "ruby", "perl", "relay"}
@@ -252,12 +301,15 @@ def _behind(flags: str = "(?!)", skip: int = 0) -> _Wrapper:
 
 
 def _env(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
-    rest = list(words)
+    rest, why = list(words), ""
     while rest and (match := re.match(r"(\w+)=", rest[0].text)):
-        if not _HARMLESS_NAMES.fullmatch(match[1]) or rest[0].splits:
+        if rest[0].splits:
             return unknown(f"{match[1]} changes what programs do")
+        if not _HARMLESS_NAMES.fullmatch(match[1]):
+            why = f"{match[1]} changes what programs do"
         rest.pop(0)
-    return _behind()(line, rest, simple)
+    use = _behind()(line, rest, simple)
+    return _partly(use, why) if why else use
 
 
 def _command(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
@@ -266,9 +318,17 @@ def _command(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
 
 def _shell(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
     """A shell: with ``-c`` and its line; everything else could run anything."""
-    if len(words) == 2 and re.fullmatch(r"-l?c", words[0].text) and words[1].literal:
-        return line.text(words[1].text)
+    if len(words) > 1 and re.fullmatch(r"-[elux]*c", words[0].text) and words[1].literal:
+        use = line.text(words[1].text)
+        known = len(words) == 2 and words[0].text in ("-c", "-lc")
+        return use if known else _partly(use, "a shell is given more than its line")
     return unknown("a shell runs what nobody has read")
+
+
+def _as_another(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    use = line.program(words, simple) if words and not may_be_option(words[0]) else READ
+    why = _reasons("it acts as somebody else", use.why)
+    return replace(use, kind=CommandKind.APPROVE, why=why)
 
 
 def _project_run(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
@@ -315,7 +375,7 @@ def _find(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
         rest = rest[end + 1 :]
         if (use := line.program(ran, simple)).kind is not CommandKind.READ:
             why = "find runs a program that does not only read"
-            return use if use.kind is CommandKind.APPROVE else unknown(why)
+            return use if use.kind is CommandKind.APPROVE else _partly(use, why)
     bad = hazard(kept, "", "delete exec execdir ok okdir fprint fprint0 fprintf fls files0-from")
     return unknown(f"find with {bad} changes files that nobody can name") if bad else READ
 
@@ -347,6 +407,7 @@ _WRAPPERS: dict[str, _Wrapper] = {
     **dict.fromkeys(("sh", "bash", "zsh", "dash"), _shell),
     **dict.fromkeys(("source", "."), _source),
     "python": _python,
+    **dict.fromkeys(("sudo", "doas"), _as_another),
     "xargs": _xargs,
     "find": _find,
     "apply_patch": _patch,
@@ -471,7 +532,7 @@ PROJECT_PROGRAMS: dict[str, Row] = {
     ),
     **rows("gradle mvn", _runs("I", "init-script")),
     "cmake": _runs_only("--build"),
-    **rows("sudo doas su", lambda name, _: approve(f"{name} acts as somebody else")),
+    "su": lambda name, _: approve(f"{name} acts as somebody else"),
     **rows(
         "shutdown reboot crontab systemctl launchctl",
         lambda name, _: approve(f"{name} changes the machine"),

@@ -176,16 +176,16 @@ class _Places:
 
 
 def of_call(root: str, intent: Intent | None) -> list[str]:
-    """The places for a shell call that works for ``intent``: its scope as far as it is there, and
-    where builds keep what they make."""
+    """The places for a shell call that works for ``intent``: its scope as far as it is there."""
     if intent is None:
         return []
-    found = list(dict.fromkeys(_Places(root, intent.owned_scope).all()))
-    for name in BUILD_FOLDERS:
-        place = os.path.join(root, name)
-        if os.path.isdir(place) and os.path.realpath(place) == place:
-            found.append(place)
-    return found
+    return list(dict.fromkeys(_Places(root, intent.owned_scope).all()))
+
+
+def builds(root: str) -> list[str]:
+    """Where builds keep what they make, whatever the intent is."""
+    places = (os.path.join(root, name) for name in BUILD_FOLDERS)
+    return [one for one in places if os.path.isdir(one) and os.path.realpath(one) == one]
 
 
 def of_git(root: str, line: str, settings: GovernanceSettings) -> list[str]:

@@ -220,7 +220,9 @@ def _sed(name: str, words: Sequence[Word]) -> CommandUse:
     if in_place and sys.platform == "darwin":
         raise UnknownArguments("its script cannot be told")  # macOS' sed takes it for a suffix
     if not operands or not operands[0].literal or not _SED.fullmatch(operands[0].text):
-        raise UnknownArguments("its script may write files or run commands")
+        files = paths_of(operands[1:]) if in_place else ()
+        why = f"{name}: its script may write files or run commands"
+        return CommandUse(CommandKind.UNKNOWN, writes=files, why=why)
     if not in_place:
         return CommandUse(CommandKind.READ, reads=_named(operands[1:]))
     return CommandUse(CommandKind.WRITE, writes=paths_of(operands[1:]))

@@ -22,13 +22,16 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
+from relay.agents.hook_install import quoted
 from relay.agents.tool_uses import UseKind
-from relay.core.bounded import BoundedDict
+from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import is_within
+from relay.core.visible import is_visible
 from relay.features.governance import refusals
 from relay.features.governance.call_plan import (
+    PATHS_MAX,
     CallPlan,
     FileState,
     GateCall,
@@ -38,6 +41,16 @@ from relay.features.governance.call_plan import (
     named,
     plan_of,
     read_states,
+)
+from relay.features.governance.changed_files import (
+    FILES_MAX,
+    TOO_MANY,
+    Change,
+    Survey,
+    differences,
+    ignored_by_git,
+    mutations,
+    survey,
 )
 from relay.features.governance.commands import CommandKind
 from relay.features.governance.governance_store import (
@@ -70,10 +83,10 @@ if TYPE_CHECKING:
 
 #: Calls that are between their before and their after; the oldest is told of for a further one.
 PENDING_MAX = 256
-#: Calls that go on in the background, whose files are looked at again.
-LASTING_MAX = 100
 #: Bytes of files' contents that are kept for those together; beyond it only hashes are.
 KEPT_MAX = 64 * 1024 * 1024
+#: Surveys with the contents of files that are kept at a time.
+KEPT_SURVEYS = 8
 #: Records that could not be written yet. There are hardly more: nobody writes until they are.
 UNWRITTEN_MAX = 2 * PENDING_MAX
 #: Of a change that no call tells of.
@@ -103,6 +116,10 @@ class _Pending:
     before: Mapping[str, FileState] = field(default_factory=dict)
     #: What is to be said of it.
     note: str = ""
+    #: The files that it could change, where nobody could read which it does.
+    survey: Survey | None = None
+    #: Those of them that another call has changed meanwhile, which has told of them.
+    told: set[str] = field(default_factory=set)
 
     @property
     def size(self) -> int:
@@ -125,9 +142,13 @@ class CallRecords:
         self._store = store
         self._trace = trace
         self._pending: BoundedDict[str | GateCall, _Pending] = BoundedDict(PENDING_MAX)
-        self._lasting: BoundedDict[str | GateCall, _Pending] = BoundedDict(LASTING_MAX)
+        self._lasting: BoundedDict[str | GateCall, _Pending] = BoundedDict(PENDING_MAX)
         self._kept = 0
         self._rules: IntentDocument | None = None
+        #: Whether the project has more files than a call may change, and not too many of them.
+        self._has_rest = True
+        #: What the agent and the person have to be told.
+        self._violations: list[str] = []
         self._unwritten: deque[TraceEntry] = deque(maxlen=UNWRITTEN_MAX)
 
     # -- before
@@ -168,6 +189,35 @@ class CallRecords:
             self._kept -= pushed[1].size
             self._tell(pushed[1], sure=False)
 
+    def survey(self, call: GateCall, places: Iterable[str] | None) -> None:
+        """Keep what a call that was let go on could change; ``places``: where the kernel lets it
+        write, None for anywhere."""
+        pending = self._pending.get(call.id or call)
+        if pending is None:
+            return
+        others = [one.survey for one in self._surveyed() if one.survey is not None]
+        read = len(others) < KEPT_SURVEYS
+        before = survey(self._run.root, places, read=read, rest=self._has_rest)
+        if before is not None and places is not None:
+            self._has_rest = bool(before.rest)
+        kept = sum(one.size for one in others)
+        if before is None or kept + before.size > 2 * FILES_MAX:
+            pending.note = TOO_MANY
+        else:
+            pending.survey = before
+
+    def _surveyed(self) -> list[_Pending]:
+        return [
+            one
+            for one in (*self._pending.values(), *self._lasting.values())
+            if one.survey is not None
+        ]
+
+    def violations(self) -> str:
+        """What was found since this was asked last: files that no intent of the run allows."""
+        told, self._violations = self._violations, []
+        return "\n".join(told)
+
     def drop(self, call: GateCall) -> None:
         """Forget a call that is asked about once more."""
         known = self._pending.pop(call.id or call, None)
@@ -181,10 +231,9 @@ class CallRecords:
         if known is None:
             return None
         self.drop(call)
-        now = self._tell(known, sure=True)
+        left, _ = self._tell(known, sure=True)
         if call.lasts:
-            left = {path: replace(one, data=None) for path, one in now.items()}
-            self._lasting[call.id or call] = replace(known, before=left)
+            self._lasting[call.id or call] = left
         return known.call, known.plan
 
     def done_unseen(
@@ -211,10 +260,11 @@ class CallRecords:
         concern these files, which somebody is about to change."""
         for key, known in list(self._lasting.items()):
             if paths is None or not paths.isdisjoint(known.before):
-                now = self._tell(known, sure=False)
-                changed = any(known.before[path].hash != one.hash for path, one in now.items())
+                left, changed = self._tell(known, sure=False)
                 if changed or paths is not None:
                     del self._lasting[key]
+                else:
+                    self._lasting[key] = replace(left, survey=None)
 
     def _tell_unseen(self) -> None:
         """Tell of files that are different though no call says so: what went on in the background,
@@ -234,21 +284,100 @@ class CallRecords:
             who = (run.agent, run.run, intent_id, "", run.model)
             self.write(TraceEntry(TraceKind.MUTATION, *who, tuple(changed), told))
 
-    def _tell(self, known: _Pending, *, sure: bool) -> Mapping[str, FileState]:
-        """Returns its files as they are. ``sure``: it happened, also where nothing is different."""
+    def _tell(self, known: _Pending, *, sure: bool) -> tuple[_Pending, bool]:
+        """Returns the call with its files as they are now, and whether any is different. ``sure``:
+        it happened, also where nothing is different."""
         now = read_states(one.path for one in known.plan.targets if one.key)
         files = [*filter(None, (self._mutation(one, known, now) for one in known.plan.targets))]
+        after, found, told = self._compared(known)
+        outside = self._outside(known.intent, found)
+        if known.approved_by and outside:  # a person has agreed to what the call does
+            told["outside"] = [one.path for _, one in outside]
+            outside = []
+        files += [one for change, one in found if (change, one) not in outside]
         changed = [one for one in files if one.before != one.after]
+        intent_id = known.intent.id if known.intent else ""
         if sure or changed:
-            told = {"approved_by": known.approved_by} if known.approved_by else {}
+            if known.approved_by:
+                told["approved_by"] = known.approved_by
             if known.note:
                 told["text"] = known.note
-            intent_id = known.intent.id if known.intent else ""
             self.write(self._entry(TraceKind.MUTATION, known.call, intent_id, files, told))
+        if outside and known.intent is not None:
+            self._violated(known.call, known.intent, outside)
         self._note_written(known.plan.targets, now)
+        self._note_unread(one for _, one in found)
+        for other in self._surveyed():
+            other.told |= now.keys() | {change.path for change, _ in found}
+        changed += [one for _, one in outside if one.before != one.after]
         if known.intent is not None and changed:
             self._map(known.intent, changed)
-        return now
+        before = {path: replace(one, data=None) for path, one in now.items()}
+        return replace(known, before=before, survey=after, told=set()), bool(changed)
+
+    def _compared(
+        self, known: _Pending
+    ) -> tuple[Survey | None, list[tuple[Change, FileMutation]], dict[str, object]]:
+        """(the files as they are now, what has become of those that the call did not name, what is
+        to be told beside)."""
+        run, told = self._run, dict[str, object]()
+        if known.survey is None:
+            return None, [], told
+        after = known.survey.again()
+        if after is None:
+            return None, [], {"not_compared": TOO_MANY}
+        others = {
+            lease.path
+            for lease in self._store.leases(run.root, self._now_ms())
+            if lease.run != run.run
+        }
+        elsewhere = known.told | {one.path for one in known.plan.targets}
+        keys = {
+            change: named(os.path.relpath(change.path, run.root))
+            for change in differences(known.survey, after)
+            if change.path not in elsewhere
+        }
+        changes = [change for change, key in keys.items() if key not in others]
+        by_git = ignored_by_git(run.root, [os.path.relpath(one.path, run.root) for one in changes])
+        ignored = [one for one in changes if os.path.relpath(one.path, run.root) in by_git]
+        changes = [one for one in changes if one not in ignored]
+        if len(changes) > PATHS_MAX:
+            told["files_left_out"] = len(changes) - PATHS_MAX
+        read = self._store.baselines(run.run, (keys[one] for one in changes[:PATHS_MAX]))
+        found = mutations(changes[:PATHS_MAX], run.root, read)
+        if ignored:
+            told["ignored_by_git"] = [keys[one] for one in ignored[:PATHS_MAX]]
+        if modes := [one.path for change, one in found if change.mode]:
+            told["modes"] = modes
+        return after, found, told
+
+    def _outside(
+        self, intent: Intent | None, found: Sequence[tuple[Change, FileMutation]]
+    ) -> list[tuple[Change, FileMutation]]:
+        """What the intent does not allow."""
+        if intent is None:
+            return []
+        scope = _scope(intent.owned_scope, folds_case(self._run.root))
+        return [(c, one) for c, one in found if protected(one.path) or not scope.allows(one.path)]
+
+    def _violated(
+        self, call: GateCall, intent: Intent, found: Sequence[tuple[Change, FileMutation]]
+    ) -> None:
+        """Have it told that a call has changed what its intent does not allow."""
+        error = refusals.violation(intent, [(one, change.mode) for change, one in found])
+        files = [one for _, one in found]
+        told: dict[str, object] = {"error": error}
+        self.write(self._entry(TraceKind.VIOLATION, call, intent.id, files, told))
+        self._violations.append(error)
+
+    def _note_unread(self, files: Iterable[FileMutation]) -> None:
+        """What a build or a script has changed the run has not read, and has told of."""
+        hashes = {one.path: one.after for one in files}
+        read = self._store.baselines(self._run.run, hashes)
+        self._store.note(
+            self._run.run,
+            {path: UNREAD + hashes[path] for path, hash_ in read.items() if hash_ != hashes[path]},
+        )
 
     def _map(self, intent: Intent, files: Sequence[FileMutation]) -> None:
         """Note it for people; the trace is what counts."""
@@ -363,6 +492,8 @@ _LEAVES = re.compile(
     r"|vercel|netlify|fly|flyctl|psql|mysql|mongosh|redis-cli|tmux|screen|at|batch|systemd-run"
     r"|dbus-send|osascript)(?![\w-])"
 )
+#: What is allowed always begins so where it is a tool.
+_TOOL = "tool: "
 #: Said in the place of a person where governance was off.
 _OFF = "governance was off"
 
@@ -376,6 +507,10 @@ class IntentsReader(Protocol):
 
     def set_status(self, intent_id: str, status: Status, only_from: tuple[Status, ...]) -> Intent:
         """Write an intent's status into the file. Raises RelayError."""
+        ...
+
+    def allow_always(self, intent_id: str, call: str) -> None:
+        """Write into the file that the person allows an intent a call always. Raises RelayError."""
         ...
 
 
@@ -404,6 +539,10 @@ class Gate:
         #: Shell calls that were let go on, each held to its intent. While one has not ended, none
         #: gets more: it may not have begun, and would begin with that.
         self._held: set[str] = set()
+        #: The leases of others for which a call was refused last.
+        self.waits: list[Lease] = []
+        #: Calls that go on because the person has agreed to them, until that is asked.
+        self._agreed: RecentSet[GateCall] = RecentSet(PENDING_MAX)
         #: The intent to whose scope the shell is held now, and to no more than that.
         self._narrow: Intent | None = None
 
@@ -425,16 +564,26 @@ class Gate:
             await asyncio.to_thread(self._guarded, self._records.refused, call, refusal)
             return refusal
 
-    async def after(self, call: GateCall) -> None:
-        """Note what ``call`` has done. Raises CancelledError only."""
-        await asyncio.to_thread(self._guarded, self._done, call)
+    def agreed(self, call: GateCall) -> bool:
+        """Whether a person has agreed to this very call, which goes on now. True once."""
+        agreed = call in self._agreed
+        self._agreed.discard(call)
+        return agreed
 
-    async def turn_ended(self, *, chosen: bool = False) -> None:
-        """Give back what was taken for a turn. May be repeated; raises CancelledError only.
+    async def after(self, call: GateCall) -> str:
+        """Note what ``call`` has done; returns what it has changed against its intent, for the
+        agent and the person. Raises CancelledError only."""
+        await asyncio.to_thread(self._guarded, self._done, call)
+        return self._records.violations()
+
+    async def turn_ended(self, *, chosen: bool = False) -> str:
+        """Give back what was taken for a turn; returns the same. May be repeated; raises
+        CancelledError only.
 
         ``chosen``: what is selected is for the next turn, where each turn selects anew.
         """
         await asyncio.to_thread(self._guarded, self._end_turn, chosen)
+        return self._records.violations()
 
     async def ended(self) -> None:
         """Forget the run: its agent has ended. Raises CancelledError only."""
@@ -455,6 +604,15 @@ class Gate:
         except RelayError:
             return None
         return found if isinstance(found, Intent) else None
+
+    def free(self, leases: Sequence[Lease], now_ms: int) -> list[Lease]:
+        """Those of others' leases that hold no more. Raises StorageError."""
+        return self._store.free(leases, now_ms)
+
+    def holds(self) -> list[str]:
+        """The files that the run has leased. Raises StorageError."""
+        now = self._now_ms()
+        return [one.path for one in self._store.held(self.run.run) if one.until_ms > now]
 
     def _guarded(self, function: Callable[..., object], *args: object) -> None:
         """Call it in its turn; what goes wrong is in the log, and found again before a write."""
@@ -510,6 +668,7 @@ class Gate:
             if document is None:
                 refused: Refusal | ApprovalRequest | None = refusals.intents_invalid(invalid)
             else:
+                approved_by = approved_by or self._always(call, document)
                 refused = self._verdict(call, plan, document, approved_by)
             if isinstance(refused, Refusal):
                 self._records.refused(call, refused, plan)
@@ -518,7 +677,11 @@ class Gate:
                 free = bool(approved_by) and (
                     plan.kind is not CommandKind.UNKNOWN or bool(_LEAVES.search(call.use.command))
                 )
-                self._hold(call, plan, settings, free=free)
+                places = self._hold(call, plan, settings, free=free)
+                if plan.kind is not CommandKind.WRITE:
+                    self._records.survey(call, places)
+                if approved_by:
+                    self._agreed.add(call)
             return refused
 
     def _hold(
@@ -528,23 +691,24 @@ class Gate:
         settings: GovernanceSettings,
         *,
         free: bool = False,
-    ) -> None:
-        """Have the shell of a call that goes on write what it may. ``free``: all, as a person has
-        agreed to it as it stands. Raises OSError."""
+    ) -> list[str] | None:
+        """Have the shell of a call that goes on write what it may; returns where in the project
+        that is, None for anywhere. ``free``: all, as a person has agreed to it as it stands. Raises
+        OSError."""
         shell = self.run.shell
         if shell is None or call.use.kind is not UseKind.EXECUTE:
-            return
+            return None
         narrow, self._narrow = self._narrow, None
         if free and not self._held:
             shell.free()
-            return
-        from relay.features.governance.confined_scope import beside, of_call, of_git
+            return None
+        from relay.features.governance.confined_scope import beside, builds, of_call, of_git
 
         intent = self.selected()
         reads = plan is None or plan.kind is CommandKind.READ
         if reads and intent is not None and intent == narrow:
             self._narrow = narrow  # what only reads needs no more than the call before it
-            return
+            return []
         places = of_call(self.run.root, intent)
         more: list[str] = []
         if plan is not None and not reads and not self._held:
@@ -554,8 +718,9 @@ class Gate:
                 more += beside(places, (one.path for one in targets))
         if not reads and not more:
             self._held.add(call.id or repr(call))
-        shell.hold([*places, *more])
+        shell.hold([*places, *builds(self.run.root), *more])
         self._narrow = None if more else intent
+        return places if shell.is_used else None
 
     def _holds(self, call: GateCall) -> bool:
         """Whether the kernel will hold all that the call does: what it does not know of, it is
@@ -600,6 +765,7 @@ class Gate:
         files = [one.key for one in inside if one.key and not os.path.isdir(one.path)]
         others, fresh = self._take(files, intent, settings)
         if others:
+            self.waits = others
             return refusals.file_leased(others, self._now_ms())
         states = _states(inside)  # now that nobody else changes them
         stale, unread = self._stale(inside, states)
@@ -677,10 +843,41 @@ class Gate:
         paths = ", ".join(one.key or one.path for one in plan.targets if not one.below)
         what = call.use.command or f"{call.tool} {call.shown or paths}"
         cwd = call.use.cwd or call.cwd or self.run.cwd
+        named = [one.key for one in plan.targets if one.key and not one.below]
+        if named and call.use.command:
+            listed, more = (
+                ", ".join(named[: refusals.LISTED_MAX]),
+                "…" if len(named) > refusals.LISTED_MAX else "",
+            )
+            why += f"; it changes {listed}{more}, which {intent.id} allows"
+        leaves = plan.kind is not CommandKind.UNKNOWN or _LEAVES.search(call.use.command)
+        if self.run.shell is not None and call.use.kind is UseKind.EXECUTE and leaves:
+            why += f"; what you say yes to is not held to {intent.id}: all of it can write anywhere"
         return ApprovalRequest(
             new_ulid(now), call.tool, what, why, intent.id, self.run.root, cwd, now,
-            settings.approve_seconds,
+            settings.approve_seconds, always_key(call, self.run),
         )  # fmt: skip
+
+    def _always(self, call: GateCall, document: IntentDocument) -> str:
+        """Who has allowed such calls once and for all; "" where nobody has."""
+        intent = self._intent(document)
+        if not isinstance(intent, Intent) or not intent.always_allow:
+            return ""
+        key = always_key(call, self.run)
+        if key not in intent.always_allow:
+            return ""
+        known = self._store.always(self.run.root, intent.id, key)
+        return f"the person, always for {intent.id}" if known else ""
+
+    def _keep_always(self, call: GateCall, intent_id: str) -> None:
+        """Have such calls allowed from now on. What fails is asked about again."""
+        try:
+            key = always_key(call, self.run)
+            self._intents.allow_always(intent_id, key)
+            self._store.allow_always(self.run.root, intent_id, key)
+            self._records.rules(self._intents.read(), expected=True)
+        except RelayError:
+            traceback.print_exc()  # into the log of this run
 
     async def _ask(self, call: GateCall, request: ApprovalRequest) -> ApprovalAnswer:
         if self._approver is None:
@@ -702,6 +899,8 @@ class Gate:
                 refusal = refusals.human_rejected(request.what, answer.by, answer.note)
                 self._records.refused(call, refusal)
                 return refusal
+            if answer.always:
+                self._keep_always(call, request.intent)
         # Much may have changed meanwhile: all is looked at again.
         found = self._decide(call, answer.by or "a person")
         if isinstance(found, ApprovalRequest):
@@ -738,6 +937,24 @@ class Gate:
             document, _ = self._document()
             if not chosen and document is not None and document.settings.select_every_turn:
                 self._store.unselect(self.run.run)
+
+
+def always_key(call: GateCall, run: GovernedRun) -> str:
+    """What stands for such calls in the file of intents: a shell's line as from the project's
+    folder, or a tool by its name; "" for what is allowed only once."""
+    use = call.use
+    if use.kind is UseKind.UNKNOWN:
+        key = f"{_TOOL}{call.tool}"
+    elif use.kind is not UseKind.EXECUTE or use.blind:
+        return ""
+    else:
+        key = use.command.strip()
+        place = os.path.realpath(os.path.join(run.cwd, call.cwd, use.cwd))
+        if key.startswith(_TOOL) or not is_within(place, run.root):
+            return ""
+        if place != run.root:
+            key = f"cd {quoted(os.path.relpath(place, run.root))} && {key}"
+    return key if len(key) <= refusals.STEP_MAX and is_visible(key) else ""
 
 
 def surely_reads(call: GateCall) -> bool:
@@ -787,6 +1004,8 @@ class ApprovalRequest:
     cwd: str
     asked_ms: int
     seconds: float  # that the person has
+    #: What they may allow the intent always; "": only this once.
+    always: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -796,6 +1015,7 @@ class ApprovalAnswer:
     granted: bool
     by: str = ""  # who said so; "": nobody did
     note: str = ""  # the person's words, or why there is no yes
+    always: bool = False  # the yes is for all such calls of the intent
 
 
 class Approver(Protocol):
@@ -828,7 +1048,7 @@ class BrokerApprover:
             raise
         except RelayError as error:
             return ApprovalAnswer(False, note=f"no person could be asked: {error.line}")
-        return ApprovalAnswer(answer["granted"], answer["by"], answer["note"])
+        return ApprovalAnswer(answer["granted"], answer["by"], answer["note"], answer["always"])
 
     async def _withdraw(self, id_: str) -> None:
         with contextlib.suppress(RelayError):

@@ -9,21 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relay.agents.hook_codec import AgentHookCall
-from relay.core.errors import RelayError, UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import RelayError, UsageError, did_you_mean
 from relay.core.visible import visible
 from relay.features.governance import refusals
 from relay.features.governance.call_plan import GateCall, gate_call
+from relay.features.governance.confined_shell import ConfinedShell
 from relay.features.governance.gate import Gate, surely_reads
+from relay.features.governance.governance_store import Lease
 from relay.features.governance.intents import Status, intent_context, reminder, rules
 from relay.features.governance.orchestration import IntentsFile, add_lesson, read_lessons
 from relay.features.governance.shell_lines import UnreadableLine, commands_of
-from relay.features.governance.start import ACTIONS
+from relay.features.governance.start import ACTIONS, held_shell
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import TraceEntry, TraceKind
 
@@ -43,6 +44,15 @@ class GovernedProject:
     model: Callable[[], str]
     close: Callable[[], None]
 
+    def hold(self, run_folder: str, env: dict[str, str], cwd: str) -> dict[str, str]:
+        """Have the kernel hold the agent's shell calls, where that can be, before it starts;
+        returns what its environment has to hold beside ``env``. Raises OSError."""
+        kind = self.gate.run.kind
+        added, given = held_shell(run_folder, kind, env, cwd)
+        if given:
+            self.gate.run = replace(self.gate.run, shell=ConfinedShell(run_folder, kind, **given))
+        return added
+
     # -- around a tool call
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
@@ -56,12 +66,31 @@ class GovernedProject:
             refusal = None if surely_reads(asked) else refusals.engine_failed(error)
         return "" if refusal is None else refusal.text(asked.tool)
 
-    async def after(self, call: AgentHookCall) -> None:
-        """Have it written down what the call did, whether or not anybody waits. Never raises."""
+    def waits(self) -> list[Lease]:
+        """The leases of others for which the call was refused that was asked about last. Once."""
+        waits, self.gate.waits = self.gate.waits, []
+        return waits
+
+    def free(self, leases: Sequence[Lease], now_ms: int) -> list[Lease]:
+        """Those of others' leases that hold no more. Waits for the disk."""
+        return self.gate.free(leases, now_ms)
+
+    def holds(self) -> list[str]:
+        """The files that are the agent's own until its turn is over. Waits for the disk."""
+        return self.gate.holds()
+
+    def agreed(self, call: AgentHookCall) -> bool:
+        """Whether a person has agreed to this very call, which goes on now."""
+        return self.gate.agreed(self._call(call))
+
+    async def after(self, call: AgentHookCall) -> str:
+        """Have it written down what the call did, whether or not anybody waits; returns what it
+        has changed against its intent. Never raises."""
         try:
-            await asyncio.shield(asyncio.ensure_future(self.gate.after(self._call(call))))
+            return await asyncio.shield(asyncio.ensure_future(self.gate.after(self._call(call))))
         except Exception:
             traceback.print_exc()
+            return ""
 
     def _call(self, call: AgentHookCall) -> GateCall:
         run = self.gate.run
@@ -128,14 +157,15 @@ class GovernedProject:
         except RelayError as error:
             return f"{rules((), words=words)}\nThey cannot be read now: {error.message}"
 
-    async def turn_ended(self, *, chosen: bool = False) -> str:
-        """Give back what the turn took; what to remind the agent of in its next one, or "".
+    async def turn_ended(self, *, chosen: bool = False) -> tuple[str, str]:
+        """Give back what the turn took; (what to remind the agent of in its next one, what was
+        changed against its intent), "" for nothing.
 
         ``chosen``: it was selected in words, which are answered in the next turn.
         """
-        await self.gate.turn_ended(chosen=chosen)
+        violations = await self.gate.turn_ended(chosen=chosen)
         intent = await asyncio.to_thread(self.gate.selected)
-        return reminder(intent) if intent else ""
+        return reminder(intent) if intent else "", violations
 
     async def ended(self) -> None:
         """The agent has ended: forget it here, and close."""

@@ -7,14 +7,14 @@ cannot end its own XML element.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from relay.core.errors import NotFound
-from relay.core.suggest import did_you_mean, nearest
+from relay.core.errors import NotFound, did_you_mean, nearest
 from relay.core.visible import visible
 from relay.core.yaml_tree import PARTS_MAX, Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.features.governance.governed_paths import FOLDER
@@ -70,6 +70,10 @@ class Intent:
     acceptance_criteria: tuple[str, ...] = ()
     #: The line of the file on which it begins, from 1.
     line: int = 0
+    #: Calls that the person has allowed once and for all (``relay answer ITEM always``): shell
+    #: lines as from the project's folder, and ``tool: NAME``. It counts where the person has said
+    #: it here, too (GovernanceStore.always): a clone brings only the words.
+    always_allow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,69 @@ def with_status(text: str, intent_id: str, status: Status) -> str:
     return changed
 
 
+#: Said of the calls when the first is written.
+_ALWAYS_NOTE = "# what you have allowed always: relay answer ID always"
+
+
+def with_always(text: str, intent_id: str, call: str) -> str:
+    """The file with one more call that an intent allows always; nothing else in it changes.
+
+    Raises IntentsError where the file is wrong or cannot be changed so, NotFound where it has no
+    such intent.
+    """
+    tree, mistakes = read_tree(text, IntentsError)
+    document = _Form(tree, mistakes).document()
+    intent = check_id(document, intent_id)
+    if call in intent.always_allow:
+        return text
+    nodes = tree.get("active_intents").items if tree else ()
+    node = next(one for one in nodes if one.get("id").value == intent_id)
+    changed = _one_more(text, node, json.dumps(call, ensure_ascii=False))
+    meant = {**document.intents}
+    meant[intent_id] = replace(intent, always_allow=(*intent.always_allow, call))
+    try:
+        same = _without_lines(parse(changed).intents) == _without_lines(meant)
+    except IntentsError:
+        same = False
+    if not same:  # then nothing is written
+        why = f"always_allow: this cannot be added here: {call[:200]}"
+        raise IntentsError([Mistake(node.line, why)])
+    return changed
+
+
+def _one_more(text: str, intent: YamlNode, quoted: str) -> str:
+    listed = [value for key, value in intent.pairs if key.value == "always_allow"]
+    last = listed[0].items[-1] if listed and listed[0].items else None
+    if last is not None and text[listed[0].start] == "[":
+        return f"{text[: last.end]}, {quoted}{text[last.end :]}"
+    if last is not None:
+        begin = text.rfind("\n", 0, last.start) + 1
+        return _line_behind(text, last.end, text[begin : last.start] + quoted)
+    if listed:  # it is empty
+        there = listed[0].end
+        one = quoted if listed[0].kind == "list" else f" [{quoted}]"
+        return f"{text[:there]}{one}{text[there:]}"
+    key, status = next(pair for pair in intent.pairs if pair[0].value == "status")
+    if text[intent.start] == "{":
+        return f"{text[: status.end]}, always_allow: [{quoted}]{text[status.end :]}"
+    indent = " " * (key.start - text.rfind("\n", 0, key.start) - 1)
+    lines = (f"{indent}always_allow: {_ALWAYS_NOTE}", f"{indent}  - {quoted}")
+    return _line_behind(text, status.end, *lines)
+
+
+def _line_behind(text: str, place: int, *lines: str) -> str:
+    """``text`` with these lines behind the one that ``place`` stands in."""
+    end = text.find("\n", place)
+    brk = "\r\n" if end > 0 and text[end - 1] == "\r" else "\n"
+    if end < 0:
+        return text + brk + brk.join(lines) + brk
+    return text[: end + 1] + "".join(f"{line}{brk}" for line in lines) + text[end + 1 :]
+
+
+def _without_lines(intents: dict[str, Intent]) -> dict[str, Intent]:
+    return {id_: replace(intent, line=0) for id_, intent in intents.items()}
+
+
 def check_id(document: IntentDocument, intent_id: str) -> Intent:
     """The intent of this id. Raises NotFound, which says what there is."""
     found = document.intents.get(intent_id)
@@ -184,7 +251,8 @@ class _Form(YamlForm):
 
     def _intent(self, node: YamlNode) -> Intent:
         needed = ("id", "name", "status", "owned_scope")
-        found = self.mapping(node, (*needed, "constraints", "acceptance_criteria"), needed)
+        known = (*needed, "constraints", "acceptance_criteria", "always_allow")
+        found = self.mapping(node, known, needed)
         intent_id, name = self.short(found, "id", NAME_MAX), self.short(found, "name", NAME_MAX)
         if intent_id and not _ID.fullmatch(intent_id):
             said = "an id is made of letters, digits, '.', '_' and '-', at most 64"
@@ -195,7 +263,8 @@ class _Form(YamlForm):
         globs = self._texts(found, "owned_scope", PARTS_MAX, glob_mistake)
         constraints = self._texts(found, "constraints", TEXTS_MAX)
         criteria = self._texts(found, "acceptance_criteria", TEXTS_MAX)
-        return Intent(intent_id, name, status, globs, constraints, criteria, node.line)
+        always = self._texts(found, "always_allow", TEXTS_MAX)
+        return Intent(intent_id, name, status, globs, constraints, criteria, node.line, always)
 
     def _settings(self, node: YamlNode) -> GovernanceSettings:
         defaults = GovernanceSettings()

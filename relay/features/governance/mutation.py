@@ -21,6 +21,8 @@ from typing import Any
 
 #: The hash of a file that is not there.
 ABSENT = ""
+#: Said in the place of the hash of a file of which only its size and times were known.
+UNKNOWN = "unknown"
 #: Bytes of a file whose lines are told; of a larger one only the hashes are.
 LINES_MAX = 2 * 1024 * 1024
 #: Lines before times lines after, of what differs: beyond it all that lies between the first and

@@ -16,6 +16,7 @@ class ApprovalAskQuery(Request):
     intent: NotRequired[str]
     root: NotRequired[str]
     cwd: NotRequired[str]
+    always: NotRequired[str]  # what the person may allow the intent always; "": only this once
     asked_ms: int
     seconds: float  # that the person has
 
@@ -26,6 +27,7 @@ class ApprovalDecision(Record):
     granted: bool
     by: str  # who said so; "": nobody did
     note: str  # the person's words, or why there is no yes
+    always: bool  # the yes is for all such calls of the intent
 
 
 class ApprovalWithdrawQuery(Request):

@@ -4,7 +4,8 @@ These texts are shared with people: they are read with bounds and replaced as a 
 may come from somebody else's repository: no link is followed, and nothing but a file is read.
 
 - ``active_intents.yaml`` is read at each use and parsed when it has changed, so that what a person
-  saves holds from the next tool call on. relay changes nothing in it but a status.
+  saves holds from the next tool call on. relay changes nothing in it but a status, and adds what
+  the person allows an intent always.
 - ``intent_map.md`` tells people which intent changed which file last; the trace is what counts.
 - ``CLAUDE.md`` has a line for each lesson that an agent leaves for the others. The words are an
   agent's, and other agents read them: they stay on one line, fire no pattern, and import no file.
@@ -38,6 +39,7 @@ from relay.features.governance.intents import (
     Status,
     check_id,
     parse,
+    with_always,
     with_status,
 )
 from relay.features.governance.mutation import FileMutation, LineRange, MutationClass
@@ -191,6 +193,18 @@ class IntentsFile:
         self.read()  # says it in the words for a file of intents, where it cannot be read
         edit_text(self._root, INTENTS_FILE, change, FILE_MAX)
         return check_id(self.read(), id)
+
+    def allow_always(self, id: str, call: str) -> None:
+        """Add a call to those that the person has allowed an intent always.
+
+        Raises IntentsError, NotFound, and RelayError where the file cannot be written.
+        """
+
+        def change(text: str) -> str:
+            self._document(text)
+            return with_always(text, id, call)
+
+        edit_text(self._root, INTENTS_FILE, change, FILE_MAX)
 
     def _document(self, text: str) -> IntentDocument:
         with self._lock:

@@ -11,6 +11,7 @@ from relay.core.errors import RelayError
 from relay.core.visible import visible
 from relay.features.governance.governance_store import Lease
 from relay.features.governance.intents import Intent, Status
+from relay.features.governance.mutation import ABSENT, FileMutation
 
 #: What ``type`` says of every refusal.
 TYPE = "HOOK_BLOCKED"
@@ -107,6 +108,21 @@ def scope_violation(intent: Intent, path: str) -> Refusal:
     )
 
 
+def violation(intent: Intent, found: Sequence[tuple[FileMutation, bool]]) -> str:
+    """What was found after a call: files that the intent does not own, and whether their modes
+    were changed."""
+    told = []
+    for file, mode in found[:LISTED_MAX]:
+        how = "made" if file.before == ABSENT else "removed" if file.after == ABSENT else "changed"
+        what = "its mode was changed" if mode and file.before == file.after else how
+        told.append(f"{visible(file.path)} ({what})")
+    more = f" and {len(found) - LISTED_MAX} more" if len(found) > LISTED_MAX else ""
+    return (
+        f'While this call ran, files changed that intent "{visible(intent.id)}" does not allow:'
+        f" {', '.join(told)}{more}. Authorized scope: [{_some(intent.owned_scope)}]"
+    )
+
+
 def outside(path: str, root: str, scratch: Sequence[str]) -> Refusal:
     """A file that is not in the project."""
     steps = ["Write inside the project only."]
@@ -150,8 +166,9 @@ def stale_file(files: Sequence[tuple[str, str]]) -> Refusal:
 def file_leased(leases: Sequence[Lease], now_ms: int) -> Refusal:
     """Files that somebody else is changing."""
     listed = "; ".join(
-        f'"{visible(one.path)}" by {visible(one.agent)} for intent "{visible(one.intent)}", begun'
-        f" {_ago(now_ms - one.since_ms)}"
+        f'"{visible(one.path)}" by {visible(one.agent)}'
+        + (f' for intent "{visible(one.intent)}"' if one.intent else "")
+        + f", begun {ago(now_ms - one.since_ms)}"
         for one in leases[:LISTED_MAX]
     )
     first = leases[0]
@@ -246,6 +263,7 @@ def _some(globs: Sequence[str]) -> str:
     return ", ".join(visible(one) for one in globs[:LISTED_MAX]) + more
 
 
-def _ago(ms: int) -> str:
+def ago(ms: int) -> str:
+    """How long ago something was."""
     seconds = max(0, ms // 1000)
     return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} minutes ago"

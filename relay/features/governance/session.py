@@ -26,9 +26,11 @@ from relay.agents.context_door import ContextDoor, door_of
 from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, UsageError
 from relay.core.files import make_private_folder
-from relay.core.message import AgentState
+from relay.core.message import AgentState, QueueMode
 from relay.core.paths import Home, is_within
+from relay.features.governance.claiming import Claiming, Waits, held_note
 from relay.features.governance.governed_paths import governed_root
+from relay.features.governance.settings import CLAIMS, OFF
 from relay.features.governance.start import ACTIONS, NAMESPACE, why_not
 from relay.hooks.context import Actions, Context
 from relay.hooks.registry import BUILTIN, Registry
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 #: Commands that wait; beyond it the agent is told. Characters of an id or a lesson.
 PENDING_MAX, GIVEN_MAX = 100, 2000
 UNGOVERNED = "ungoverned"
+#: Seconds that a call waits for commands that the agent has said before it.
+SAID_BEFORE = 5.0
 
 
 def register(registry: Registry, facts: SessionFacts) -> None:
@@ -80,16 +84,21 @@ def feature(parts: FeatureParts) -> GovernanceSession:
         mcp=facts.launch.get("mcp") is True,
         shell=facts.launch.get("shell"),
     )
+
+    waits = Waits(parts)
+    pid, mode, claiming = facts.hello["pid"], facts.settings.of(CLAIMS), None
+    if mode != OFF and not agent.ungated and not agent.root:
+        claiming = Claiming(parts, mode, waits)
     governance = GovernanceSession(
         agent,
-        project_opener(
-            parts.home, agent, facts.hello["pid"], parts.broker, lambda: parts.sources.model
-        ),
+        project_opener(parts.home, agent, pid, parts.broker, lambda: parts.sources.model),
         parts.answer,
         parts.note,
         parts.spawn,
         changed=parts.changed,
         door=door_of(facts.launch),
+        claiming=claiming,
+        waits=waits,
     )
     governance.restore(parts.saved.get("governance") or {})
     return governance
@@ -123,17 +132,19 @@ class GovernanceCheckpoint:
     """The part of the checkpoint."""
 
     root: str = ""
-    #: That the agent is ungoverned, or confined to an intent, is written down.
+    #: That the agent is confined to an intent is written down.
     told: bool = False
+    #: The note of the files that the agent holds.
+    held: str = ""
     pending: list[dict[str, Any]] = field(default_factory=list)
 
 
 class GovernanceSession(SessionFeature):
     """Governs one agent.
 
-    ``open_project(root)`` opens what the gate needs, and may raise RelayError. ``answer(id, text)``
-    tells the agent what came of a command, once; ``note(text)`` is for the person. ``changed()`` is
-    called when ``state()`` has become less.
+    ``open_project(root)`` opens what the gate needs, and may raise RelayError. ``answer(id, text,
+    mode)`` tells the agent what came of a command, once; ``note(text)`` is for the person.
+    ``changed()`` is called when ``state()`` has become less.
     """
 
     namespace = NAMESPACE
@@ -142,12 +153,14 @@ class GovernanceSession(SessionFeature):
         self,
         agent: GovernedAgent,
         open_project: Callable[[str], GovernedProject],
-        answer: Callable[[str, str], object],
-        note: Callable[[str], None],
+        answer: Callable[[str, str, QueueMode | None], object],
+        note: Callable[..., None],
         spawn: Callable[[Awaitable[None]], None],
         *,
         changed: Callable[[], None] = lambda: None,
         door: ContextDoor | None = None,
+        claiming: Claiming | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self._agent = agent
         self._open = open_project
@@ -156,6 +169,10 @@ class GovernanceSession(SessionFeature):
         self._spawn = spawn
         self._changed = changed
         self._door = door
+        self._claiming = claiming
+        self._waits = waits
+        self._held = ""  # the note of it
+        self._showing = asyncio.Lock()
         self._root = agent.root
         self._project: GovernedProject | None = None
         self._noted = self._told = False
@@ -171,17 +188,34 @@ class GovernanceSession(SessionFeature):
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         """Why the call is refused, as one JSON object; "" where it is not. Never raises."""
+        await self.settle(min(seconds, SAID_BEFORE))  # what the agent has said before the call
         try:
             project = self._now()
         except Exception as error:  # whatever it is, it is no reason to let a call go on
             traceback.print_exc()
             return _unopened(self._agent.kind, call, error)
-        return "" if project is None else await project.before(call, seconds)
+        refused = ""
+        if project is not None:
+            refused = await project.before(call, seconds)
+            if refused and self._waits is not None:
+                self._waits.add(project.waits(), project)
+        elif self._claiming is not None:
+            refused = await self._claiming.before(call)
+        if not refused and (project is not None or self._claiming is not None):
+            self._spawn(self._show_held())
+        return refused
 
-    async def after(self, call: AgentHookCall) -> None:
-        """Have it written down what the call did. Never raises."""
+    def agreed(self, call: AgentHookCall) -> bool:
+        """Whether a person has agreed to this very call, which goes on now."""
+        return self._project is not None and self._project.agreed(call)
+
+    async def after(self, call: AgentHookCall) -> str:
+        """Have it written down what the call did; what it has changed against its intent the agent
+        is told with the answer, and the person by a note. Where it needs no intent, it is told of
+        files that others change. Never raises."""
         if (project := self._at_hand()) is not None:
-            await project.after(call)
+            return self._violated(await project.after(call))
+        return "" if self._claiming is None else await self._claiming.after(call)
 
     # -- what the session tells
 
@@ -197,7 +231,7 @@ class GovernanceSession(SessionFeature):
         if len(command.text) > GIVEN_MAX:
             problem = f"its text has more than {GIVEN_MAX} characters"
         if problem:
-            self._answer(command.id, _refused(command, problem))
+            self._answer(command.id, _refused(command, problem), QueueMode.STEER)
             return
         self._pending[command.id] = command
         self._idle.clear()
@@ -216,6 +250,8 @@ class GovernanceSession(SessionFeature):
             chosen, self._chosen = self._chosen, False
             if (project := self._at_hand()) is not None:
                 self._spawn(self._turn_over(project, chosen))
+            elif self._claiming is not None:
+                self._spawn(self._claims_over(self._claiming))
 
     def agent_gone(self) -> None:
         """Nobody is told any more what comes of a command."""
@@ -234,18 +270,21 @@ class GovernanceSession(SessionFeature):
         """Forget the run in the project."""
         if (project := self._at_hand()) is not None:
             await project.ended()
+        if self._claiming is not None:
+            await self._claiming.ended()
 
     def state(self) -> dict[str, Any]:
         """For the checkpoint."""
         pending = [asdict(command) for command in self._pending.values()]
-        return asdict(GovernanceCheckpoint(self._root, self._told, pending))
+        return asdict(GovernanceCheckpoint(self._root, self._told, self._held, pending))
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Begin, or go on where an earlier session of this run was."""
         saved = GovernanceCheckpoint(**state)
         self._root, self._told = self._root or saved.root, saved.told
-        if self._agent.ungoverned and self._root and not self._told:
-            self._spawn(self._tell_ungoverned(self._root))
+        self._held = saved.held
+        if self._agent.ungoverned and self._root:
+            self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
         if self._agent.intent and not self._told:
             self._spawn(self._tell_confined())
         for fields in saved.pending:
@@ -293,6 +332,9 @@ class GovernanceSession(SessionFeature):
                 )
             return None
         self._project = self._open(self._root)
+        if self._claiming is not None:  # intents count from now on
+            claiming, self._claiming = self._claiming, None
+            self._spawn(claiming.ended())
         if not begun:  # what it says is not heard as directives of this kind
             self._tell(self._project.rules(words=False))
         return self._project
@@ -316,17 +358,6 @@ class GovernanceSession(SessionFeature):
     async def _begin(self) -> None:
         if (project := self._now()) is not None:
             self._tell(await asyncio.to_thread(project.rules))
-
-    async def _tell_ungoverned(self, root: str) -> None:
-        """Write down, once in a run, that the person lets the agent do without an intent."""
-        self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
-        project = self._open(root)
-        try:
-            await project.note({"event": UNGOVERNED, "by": self._agent.person})
-        finally:
-            project.close()
-        self._told = True
-        self._changed()
 
     async def _tell_confined(self) -> None:
         """Write down, once in a run, to which intent the kernel holds the agent; one that asks
@@ -361,12 +392,40 @@ class GovernanceSession(SessionFeature):
                 self._idle.set()
             self._changed()
         if not self._gone:
-            self._answer(command.id, told)
+            # But for a lesson the agent goes on with what it is answered.
+            mode = None if command.action == "learn" else QueueMode.STEER
+            self._answer(command.id, told, mode)
+
+    async def _claims_over(self, claiming: Claiming) -> None:
+        await claiming.turn_ended()
+        await self._show_held()
+
+    async def _show_held(self) -> None:
+        """Tell the person which files the agent holds. Never raises."""
+        async with self._showing:
+            held: list[str] = []
+            if self._claiming is not None:
+                held = await self._claiming.holds()
+            with contextlib.suppress(RelayError):
+                if self._project is not None:
+                    held = await asyncio.to_thread(self._project.holds)
+            if (note := held_note(held)) != self._held:
+                before, self._held = self._held, note
+                self._note(note, before)
 
     async def _turn_over(self, project: GovernedProject, chosen: bool) -> None:
-        text = await project.turn_ended(chosen=chosen)
+        reminder, violation = await project.turn_ended(chosen=chosen)
+        await self._show_held()
+        text = "\n\n".join(filter(None, (self._violated(violation), reminder)))
         if text and self._door is not None and self._door.tells_once:
             self._door.give(text)
+
+    def _violated(self, violation: str) -> str:
+        """Tell the person of it; what the agent is told."""
+        if not violation:
+            return ""
+        self._note(violation)
+        return f"{violation}\nUndo it, or tell the person why it has to be. They know of it."
 
     def _tell(self, text: str) -> None:
         if self._door is not None:
@@ -418,7 +477,7 @@ def project_opener(
         shell = None
         if (given := agent.shell) is not None:
             folder = home.run_folder(agent.run)
-            shell = ConfinedShell(folder, given["real"], given["begin"], given["usual"])
+            shell = ConfinedShell(folder, agent.kind, **given)
         run = GovernedRun(
             agent.run,
             agent.name,

@@ -8,6 +8,7 @@ its own because it knows the shell's grammar only, and nothing of what commands 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 #: Characters of a line, its commands, the words of one, and commands in commands: what has more is
@@ -29,6 +30,9 @@ ANY = "\ufffc"
 
 class UnreadableLine(ValueError):
     """The line cannot be taken apart; the text says at what."""
+
+    #: The commands before that.
+    commands: Sequence[Simple] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,11 @@ def commands_of(line: str) -> list[Simple]:
     if len(line) > LINE_MAX or "\0" in line:
         raise UnreadableLine("it is no line that a shell takes")
     found: list[Simple] = []
-    _Reader(line, found, 0).read_list("")
+    try:
+        _Reader(line, found, 0).read_list("")
+    except UnreadableLine as error:
+        error.commands = found
+        raise
     return found
 
 

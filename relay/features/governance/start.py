@@ -88,33 +88,61 @@ class GovernedStart(StartFeature):
         plan.env |= git_environment(os.environ)
 
     def command(self, run: Run, plan: Launch, path: str) -> list[str]:
-        """Give Claude Code a shell that the kernel holds, where that can be."""
-        if plan.profile == "claude" and not self._ungoverned and self._intent is None:
+        """Give the agent a shell that the kernel holds, where that can be; write down that the
+        program does without an intent. Raises StorageError, and then it does not start."""
+        if self._ungoverned:
+            _tell_ungoverned(self._root, run)
+        elif self._intent is None:
             _give_shell(run, plan)
         return []
 
 
+def _tell_ungoverned(root: str, run: Run) -> None:
+    from contextlib import closing
+
+    from relay.core.agent_names import owner_name
+    from relay.core.paths import Home
+    from relay.features.governance.governance_store import GovernanceStore
+    from relay.features.governance.trace import Trace
+    from relay.features.governance.trace_records import TraceEntry, TraceKind
+
+    how = {"event": "ungoverned", "by": owner_name()}
+    with closing(GovernanceStore.open(Home.from_env())) as store:
+        Trace(root, store).append(
+            TraceEntry(TraceKind.GOVERNANCE, run.name, run.run_id, metadata=how)
+        )
+
+
 def _give_shell(run: Run, plan: Launch) -> None:
-    from relay.core.features import named
-    from relay.core.files import make_private_folder
-    from relay.core.paths import Home, working_folder
-    from relay.features.governance.confined_shell import VARIABLE, ConfinedShell, shell_of
+    from relay.core.paths import working_folder
 
     env = {**os.environ, **plan.env}
-    real, of_shells = shell_of(env), named("HELD_SHELLS", "places")
-    if not real or of_shells is None:
-        return
-    begin, usual = of_shells(Home.from_env(), working_folder(), env)
+    added, shell = held_shell(run.folders.run, plan.profile, env, working_folder())
+    plan.env |= added
+    if shell:
+        plan.data["shell"] = shell
+
+
+def held_shell(
+    run_folder: str, kind: str, env: dict[str, str], cwd: str
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """(what the environment of an agent of this kind has to hold so that the kernel holds its shell
+    calls, what else ConfinedShell needs); ({}, {}) where that cannot be. Raises OSError."""
+    from relay.core.features import named
+    from relay.core.files import make_private_folder
+    from relay.core.paths import Home
+    from relay.features.governance.confined_shell import WAYS, ConfinedShell, shell_of
+
+    of_shells = named("HELD_SHELLS", "places")
+    real = shell_of(env, kind) if kind in WAYS and of_shells is not None else ""
+    begin, usual = of_shells(Home.from_env(), cwd, env) if real else ([], [])
     if not begin:
-        return
-    scratch = os.path.join(run.folders.run, "scratch")
-    make_private_folder(run.folders.run)
+        return {}, {}
+    scratch = os.path.join(run_folder, "scratch")
+    make_private_folder(run_folder)
     make_private_folder(scratch)
-    usual = [os.path.realpath(scratch), *usual]
-    shell = ConfinedShell(run.folders.run, real, begin, usual)
-    shell.make()
-    plan.env[VARIABLE] = shell.path
-    plan.data["shell"] = {"real": real, "begin": begin, "usual": usual}
+    shell = {"real": real, "begin": begin, "usual": [os.path.realpath(scratch), *usual]}
+    return ConfinedShell(run_folder, kind, **shell).make(env), shell
 
 
 #: The namespace of the directives by which an agent selects its intent.

@@ -82,6 +82,7 @@ class TraceKind(StrEnum):
     """What a record tells of."""
 
     MUTATION = "mutation"
+    VIOLATION = "violation"  # files that a call changed though its intent does not allow them
     REFUSAL = "refusal"
     SELECTION = "selection"
     APPROVAL = "approval"

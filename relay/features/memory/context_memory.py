@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
-from relay.core.errors import UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import UsageError, did_you_mean
 from relay.features.memory.ops import (
     MEMORY_FORGET,
     MEMORY_GET,

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypedDict, TypeVar
 
-from relay.core.errors import NotFound, RelayError, StorageError, UsageError
-from relay.core.projects import repository_of
-from relay.core.suggest import did_you_mean
+from relay.core.errors import NotFound, RelayError, StorageError, UsageError, did_you_mean
+from relay.core.paths import repository_of
 from relay.directive import redact
 from relay.features.memory import rules
 from relay.features.memory.local.local_store import LocalStore

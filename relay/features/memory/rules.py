@@ -19,8 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from relay.core.errors import NotFound, UsageError
-from relay.core.suggest import nearest
+from relay.core.errors import NotFound, UsageError, nearest
 from relay.directive import redact
 from relay.features.memory.records import ORIGIN, PREFIX_MIN, Memory, Outcome, Saved, to_json
 

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from relay.agents.context_door import ContextDoor, door_of
 from relay.agents.known_agents import in_conversation
 from relay.config import llm
-from relay.core.errors import BrokerUnavailable, ConfigError, RelayError, Timeout
+from relay.core.errors import BrokerUnavailable, ConfigError, RelayError, Timeout, did_you_mean
 from relay.core.json_text import named
-from relay.core.suggest import did_you_mean
 from relay.directive.escape import clean
 from relay.directive.redact import redact
 from relay.features.memory import session_texts as memory_texts

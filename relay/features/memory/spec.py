@@ -22,8 +22,7 @@ from relay.config.llm import (
     section,
     snake,
 )
-from relay.core.errors import ConfigError, UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import ConfigError, UsageError, did_you_mean
 
 BACKENDS = ("local", "mem0", "qdrant")
 #: Keys of ``config``, by backend. mem0's ``version`` has one value only, and is dropped.

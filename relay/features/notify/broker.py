@@ -345,7 +345,7 @@ class PendingNotices:
                 notice = of_agent(row)
             case "item" if not row["open"]:  # answered: there is nothing to tell any more
                 self._pending.pop(f"item {row['item']['id']}", None)
-            case "item" if row["item"]["since_ms"] >= self._since_ms:
+            case "item" if row["item"]["since_ms"] >= self._since_ms and not row.get("again"):
                 notice = of_item(row["item"])
         if notice is None or notice.key in self._known:
             return

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from relay.broker.batch import Accepted, Batch, ClientRequest, Served
 from relay.broker.directory import Member
-from relay.broker.door import BrokerFeature
-from relay.broker.items import ItemKind
+from relay.broker.door import BrokerFeature, ItemKind
 from relay.broker.parts import BrokerParts
 from relay.core.message import State
 from relay.features.personas import dispatch_rows, evaluation

@@ -263,6 +263,7 @@ class HeadlessTurn:
         more = {"RELAY_PORT": str(run.endpoint.port), "RELAY_TOKEN": self._token}
         if self._governed:
             more |= git_environment(env)
+            more |= self._governed.hold({**env, **plan.env}, os.getcwd())
         return plan.argv, {**env, **more, **plan.env}
 
     def _refuses(self, call: AgentHookCall) -> str:
@@ -338,15 +339,23 @@ class GovernedTurn:
     ) -> None:
         kind = os.path.basename(spec.command[0])
         agent = GovernedAgent(request.name, request.turn, kind, cwd, "", root)
+        self._folder = home.run_folder(request.turn)
         self._project = project_opener(home, agent, os.getpid(), None)(root)
         self.rules = self._project.rules(words=False)
+
+    def hold(self, env: dict[str, str], cwd: str) -> dict[str, str]:
+        """Have the kernel hold its shell calls; see GovernedProject.hold."""
+        return self._project.hold(self._folder, env, cwd)
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         await self._project.select_in_shell(call)
         return await self._project.before(call, seconds)
 
-    async def after(self, call: AgentHookCall) -> None:
-        await self._project.after(call)
+    def agreed(self, call: AgentHookCall) -> bool:
+        return self._project.agreed(call)
+
+    async def after(self, call: AgentHookCall) -> str:
+        return await self._project.after(call)
 
     async def close(self) -> None:
         await self._project.ended()

@@ -1,7 +1,7 @@
 """Which persona a dispatch means, and the start of one that is not there.
 
 A headless one is started for each turn (relay.features.personas.headless_turns), an interactive one
-is wrapped in a terminal of its own (relay.app.detached_terminal) and stays. Whom nobody knows is
+is wrapped in a terminal of its own (relay.app.host) and stays. Whom nobody knows is
 waited for."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from relay.agents.headless import HeadlessForm
 from relay.agents.profile import find_profile
-from relay.broker.items import YES_NO, ItemAnswer
+from relay.broker.door import YES_NO, ItemAnswer
 from relay.broker.kernel import Kernel
 from relay.broker.trusted_configs import USER
 from relay.core.bounded import BoundedDict
@@ -100,7 +100,7 @@ class Personas:
         if (came := self._absent.pop(name.lower(), None)) is not None:
             came.set()
 
-    # -- what the person has to do: see relay.broker.items
+    # -- what the person has to do: see relay.broker.door
 
     def need(self, persona: str, config: str, ended: TurnResult, started_ms: int) -> None:
         """The program of a headless persona takes no turn before the person has done something;
@@ -189,7 +189,7 @@ class Personas:
         try:
             with open(path, "ab", opener=open_private) as log:
                 terminal = subprocess.Popen(
-                    python("relay.app.detached_terminal"),
+                    python("relay.app.host"),
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,

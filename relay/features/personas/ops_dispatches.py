@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from relay.broker.batch import AnyRequest, Batch, ClientRequest, Served, serve
-from relay.broker.items import ItemAnswer
+from relay.broker.door import ItemAnswer
 from relay.broker.kernel import Kernel
 from relay.broker.ops_messages import checked_id
 from relay.broker.trusted_configs import USER

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from relay.config import programs
 from relay.config.trust import ConfigFile, read_config
 from relay.core.agent_names import valid_name
-from relay.core.errors import NotFound
-from relay.core.suggest import did_you_mean
+from relay.core.errors import NotFound, did_you_mean
 from relay.core.yaml_tree import Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.directive.escape import clean
 from relay.hooks.hook_types import Command

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from relay.core.errors import NotFound, RelayError
-from relay.core.projects import repository_of
+from relay.core.paths import repository_of
 from relay.features.teams.team import WORKTREES
 
 #: Where worktrees are moved that are discarded, seen from the repository's root.

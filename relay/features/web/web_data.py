@@ -26,7 +26,7 @@ from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import trace_line
-from relay.ledger import traffic
+from relay.ledger import reading
 from relay.protocol.agent_ops import AGENTS, ASK
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
 from relay.protocol.message_ops import SHOW, FullMessage
@@ -114,7 +114,7 @@ class WebData:
         if not isinstance(text, str):
             raise UsageError("what is searched for is a text")
         rows, more = await asyncio.to_thread(
-            traffic.page, self._home.ledger, before=before, limit=PAGE, text=text
+            reading.page, self._home.ledger, before=before, limit=PAGE, text=text
         )
         return {"messages": [_short(row) for row in rows], "more": more}
 
@@ -124,7 +124,7 @@ class WebData:
         until = max([message["created_ms"], *(one["updated_ms"] for one in ways)])
         agents = list(dict.fromkeys([message["from"], *(one["to"] for one in ways)]))[:50]
         hooks = await asyncio.to_thread(
-            traffic.hooks_on_the_way, self._home.ledger, message["id"], agents, until
+            reading.hooks_on_the_way, self._home.ledger, message["id"], agents, until
         )
         return {"message": message, "steps": path_steps(message, hooks)}
 
@@ -170,7 +170,7 @@ class WebData:
         now_ms = int(time.time() * 1000)
         since_ms = now_ms - hours * 3_600_000
         found = await asyncio.to_thread(
-            traffic.figures, self._home.ledger, since_ms=since_ms, bucket_ms=bucket_ms
+            reading.figures, self._home.ledger, since_ms=since_ms, bucket_ms=bucket_ms
         )
         used = (await self._client.request(USAGE, since_ms=since_ms))["rows"]
         spent = cost.added_up(cost.priced(used, await asyncio.to_thread(user_prices)), "agent")

@@ -9,28 +9,41 @@ import itertools
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from relay.agents.claude.source import HOOKS_DEADLINE, ClaudeSource
-from relay.agents.claude.transcript import DISPLAY_GRACE, GAP_DEADLINE, TAIL_GRACE
+from relay.agents.claude.transcript import (
+    DISPLAY_GRACE,
+    GAP_DEADLINE,
+    TAIL_GRACE,
+    Messages,
+    MessagesState,
+    TranscriptRecord,
+    Whereabouts,
+    whereabouts,
+)
 from relay.agents.profile import find_profile
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import Degraded, End, Line, SourceEvent, StateChange
+from relay.core.state import from_json, to_json
+from tests.agents.heard import Heard
 
 STARTED = 1_800_000_000.0
 
 
-class Script:
+class Script(Heard):
     """Feeds a source and collects what comes out; ``now`` moves only when told."""
 
     def __init__(self, *, hooks: bool = True, gated: bool = False) -> None:
+        super().__init__()
         self.source = ClaudeSource(
             STARTED, hooks=hooks, gated=gated, profile=find_profile("claude")[0]
         )
-        self.events: list[SourceEvent] = []
-        self.now = 100.0
         self._uuids = itertools.count()
 
     def hook(self, name: str, **fields: Any) -> Script:
@@ -65,22 +78,6 @@ class Script:
         self.now += seconds
         self.events += self.source.tick(self.now)
         return self
-
-    @property
-    def lines(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Line)]
-
-    @property
-    def ends(self) -> list[End]:
-        return [event for event in self.events if isinstance(event, End)]
-
-    @property
-    def states(self) -> list[AgentState]:
-        return [event.state for event in self.events if isinstance(event, StateChange)]
-
-    @property
-    def proofs(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Proof)]
 
 
 THINKING = {"type": "thinking", "thinking": "@relay:Thought x"}
@@ -416,3 +413,81 @@ def test_a_restart_anywhere_loses_and_doubles_nothing(cut: int) -> None:
     script.wait(DISPLAY_GRACE)
     assert script.lines == ["one", "", "@relay:Bob two", "more", "tail", "next"]
     assert [end.stream for end in script.ends] == ["p1/0", "p1/1"]
+
+
+LINES = st.lists(st.sampled_from(["", "a", "b", "@relay:Bob a", "a b"]), min_size=1, max_size=6)
+
+
+def pieces_of(text: str, cuts: list[bool]) -> list[str]:
+    """As Claude Code sends it: whole lines, the rest with the last piece."""
+    pieces = [""]
+    for number, line in enumerate(text.splitlines(keepends=True)):
+        if number and cuts[number % len(cuts)]:
+            pieces.append("")
+        pieces[-1] += line
+    return pieces
+
+
+def words(events: list[SourceEvent]) -> dict[str, list[str]]:
+    heard: dict[str, list[str]] = {}
+    for event in events:
+        if isinstance(event, Line):
+            heard.setdefault(event.stream, []).append(event.text)
+    return {stream: "\n".join(lines).strip("\n").split("\n") for stream, lines in heard.items()}
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_every_message_is_heard_once(data: st.DataObject) -> None:
+    saved = MessagesState()
+    messages, events = Messages(saved), []
+    said: list[list[str]] = []
+    now = 0.0
+    for number in range(data.draw(st.integers(1, 3), label="messages")):
+        text = "\n".join(data.draw(LINES, label="lines")).strip("\n") or "x"
+        said.append(text.split("\n"))
+        cuts = data.draw(st.lists(st.booleans(), min_size=1, max_size=4), label="cuts")
+        pieces = pieces_of(text, cuts)
+        reports: list[int | None] = [*range(len(pieces)), None]  # None: the transcript
+        for report in data.draw(st.permutations(reports), label="order"):
+            if report is None:
+                record = TranscriptRecord(
+                    "said", 0, text=text, message_id=f"api{number}", uuid=f"u{number}"
+                )
+                events += messages.transcript(record, now)
+                continue
+            lost = data.draw(st.sampled_from([False, False, False, True]), label="lost")
+            if lost:
+                continue
+            final = report == len(pieces) - 1
+            event = {"message_id": f"m{number}", "index": report, "delta": pieces[report]}
+            events += messages.display({**event, "final": final, "prompt_id": ""}, now)
+        now += DISPLAY_GRACE
+        events += messages.settle(now)
+        saved = from_json(MessagesState, to_json(saved))
+        messages = Messages(saved)
+    now += 10 * DISPLAY_GRACE
+    events += messages.settle(now)
+    assert list(words(events).values()) == said
+    assert all(not event.aborted for event in events if isinstance(event, End))
+
+
+def test_a_process_tells_where_its_things_are(tmp_path: Path) -> None:
+    config = str(tmp_path)
+    assert whereabouts(config, 7) == Whereabouts()
+    sessions, project = tmp_path / "sessions", tmp_path / "projects" / "-home-me"
+    sessions.mkdir()
+    noted = {"sessionId": "7d4b7dce-d64b", "messagingSocketPath": "/run/7.sock"}
+    (sessions / "7.json").write_text(json.dumps(noted))
+    assert whereabouts(config, 7) == Whereabouts(None, "/run/7.sock")
+    project.mkdir(parents=True)
+    transcript = project / "7d4b7dce-d64b.jsonl"
+    transcript.write_text("")
+    assert whereabouts(config, 7) == Whereabouts(str(transcript), "/run/7.sock")
+
+
+@pytest.mark.parametrize("noted", ["", "[]", "{}", '{"sessionId": "../../../etc/passwd"}', "\xff"])
+def test_notes_that_make_no_sense(tmp_path: Path, noted: str) -> None:
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "7.json").write_text(noted, encoding="latin-1")
+    assert whereabouts(str(tmp_path), 7) == Whereabouts()

@@ -1,4 +1,4 @@
-"""How Codex is started: our hooks and their trust on the command line, all else as it was."""
+"""How Codex is started: relay's hooks and their trust on the command line, all else as it was."""
 
 from __future__ import annotations
 
@@ -8,13 +8,26 @@ from typing import Any
 
 import pytest
 
-from relay.agents.codex.launch import REPORTED, trusted_hash
-from relay.agents.launch import Run, plan
+from relay.agents.codex.launch import (
+    PATIENCE,
+    READER,
+    REPORTED,
+    TIMEOUT,
+    UNASKED,
+    hooks_off,
+    ours,
+    trusted_hash,
+)
+from relay.agents.hook_install import ANSWER_TIMEOUT
+from relay.agents.known_agents import ungated
+from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
+from relay.hooks.events import TOOL_CALL
+from relay.session.tool_hooks import DEADLINE
 from tests.agents.installs import install, run_of
 
 
-def run(*, port: int | None = 4711, primer: bool = True) -> Run:
-    return run_of("Alice", token="secret", port=port, primer=primer)
+def run(*events: str, port: int | None = 4711, primer: bool = True) -> Run:
+    return run_of("Alice", token="secret", port=port, primer=primer, hooks=events)
 
 
 @pytest.fixture
@@ -32,20 +45,20 @@ def config(argv: list[str]) -> dict[str, Any]:
     return parsed
 
 
-def test_hooks_are_put_in_and_trusted(codex: str) -> None:
-    chosen = plan([codex, "resume", "--last"], {}, run())
+def test_hooks_are_put_in_and_trusted_by_their_hash_and_no_others(codex: str) -> None:
+    chosen = plan([codex, "resume", "--last"], {}, run("BeforeTool"))
     assert chosen.profile == "codex"
     context = {"file": "context.json", "event": "UserPromptSubmit"}
     unasked = ["web_search", "write_stdin"]
     assert chosen.data == {
         **{"heard": True, "hooks": True, "program": codex, "context": context},
-        "unasked": unasked,
+        **{"unasked": unasked, "gates": ["BeforeTool"]},
     }
     assert chosen.argv[:2] == [codex, "--no-daemon"]
     assert chosen.argv[-2:] == ["resume", "--last"]
     settings = config(chosen.argv)
     trust = settings.pop("hooks.state")
-    assert set(settings) == {f"hooks.{event}" for event in (*REPORTED, "PostToolUse")}
+    assert set(settings) == {f"hooks.{event}" for event in (*REPORTED, "PreToolUse", "PostToolUse")}
     for key, groups in settings.items():
         event = key.removeprefix("hooks.")
         for number, group in enumerate(groups):
@@ -61,11 +74,6 @@ def test_the_hash_is_the_one_that_codex_computes() -> None:
     hook = {"type": "command", "command": "true", "timeout": 10}
     known = "sha256:8ba29ded04038c52832548d01a197dd3c24aac6e21d816f388f046ab09768060"
     assert trusted_hash("Stop", hook) == known
-
-
-def test_without_a_primer_the_model_is_told_nothing(codex: str) -> None:
-    settings = config(plan([codex], {}, run(primer=False)).argv)
-    assert len(settings["hooks.SessionStart"]) == 1
 
 
 def test_without_a_port_only_what_the_model_is_told_is_put_in(codex: str) -> None:
@@ -107,3 +115,59 @@ def test_a_remote_session_is_heard_by_its_screen(codex: str) -> None:
 
 def snake(event: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in event).lstrip("_")
+
+
+def test_only_what_is_wanted_is_put_in() -> None:
+    tools = {"PreToolUse", "PostToolUse"}
+    # Messages may come with the answer after a tool, which is never waited for long.
+    assert tools & set(ours(run())) == {"PostToolUse"}
+    [steered] = ours(run())["PostToolUse"][0]["hooks"]
+    assert steered["timeout"] == TIMEOUT and "exit 2" not in steered["command"]
+    assert tools & set(ours(run("AfterTool", "Idle"))) == {"PostToolUse"}
+    assert tools & set(ours(run("BeforeTool"))) == tools
+    assert "PreCompact" in ours(run("PreCompress")) and "PreCompact" not in ours(run())
+
+
+def test_the_gate_waits_long_and_refuses_before_codex_loses_patience() -> None:
+    chosen = ours(run("BeforeTool", "AfterTool"))
+    [before], [after] = chosen["PreToolUse"][0]["hooks"], chosen["PostToolUse"][0]["hooks"]
+    assert before["timeout"] == after["timeout"] == GATE_TIMEOUT
+    assert DEADLINE < PATIENCE < GATE_TIMEOUT - ANSWER_TIMEOUT
+    assert UNASKED in before["command"] and UNASKED not in after["command"]
+    assert not before.get("async") and "secret" not in str(chosen)
+
+
+def notes(launch: Launch) -> list[str]:
+    return ungated(launch.profile, launch.data, lambda event: event in TOOL_CALL)
+
+
+def test_which_settings_turn_hooks_off(tmp_path: Path, codex: str) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    env = {"CODEX_HOME": str(home)}
+
+    def off(*words: str) -> str:
+        return hooks_off(READER.read(list(words)), env, str(project))
+
+    def write(folder: Path, text: str) -> str:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "config.toml"
+        path.write_text(text)
+        return str(path)
+
+    assert off() == ""
+    assert off("--disable", "hooks") == "--disable"
+    assert off("--disable", "other", "-c", "features.other=false") == ""
+    assert off("-c", "features.hooks = false") == "-c features.hooks = false"
+    assert off("--disable", "hooks", "-cfeatures.hooks=true") == ""
+    user = write(home, "[features]\nhooks = false\n")
+    assert off() == user
+    assert off("--disable=hooks", "--enable=hooks") == ""
+    write(home, "[features]\nhooks = true\n[profiles.work.features]\nhooks = false\n")
+    assert off() == user
+    write(home, "features = 1\nprofiles = 2\n")
+    assert off() == ""
+    write(home, "[damaged")
+    assert off() == ""
+    own = write(project / ".codex", "features.hooks = false")
+    assert off() == own
+    assert hooks_off(READER.read([]), {"HOME": str(project)}, str(tmp_path)) == own

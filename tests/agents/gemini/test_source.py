@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import datetime
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from relay.agents.base import AgentStart
+from relay.agents.gemini.adapter import SHOW_ITSELF, GeminiAdapter
 from relay.agents.gemini.source import GeminiSource
 from relay.agents.profile import find_profile
 from relay.agents.structured_source import limited
@@ -22,6 +25,11 @@ from relay.core.source_events import (
     SourceEvent,
     StateChange,
 )
+from relay.screen.source import ScreenSource
+from relay.session.detector import DirectiveDetector
+from relay.session.driver import AdapterFeed
+from relay.session.session_events import EventQueue
+from relay.session.sources import SourceSelector
 
 FOLDER = Path(__file__).parent
 RECORDED = (FOLDER / "recorded" / "session.jsonl").read_text().splitlines()
@@ -197,3 +205,57 @@ def test_another_session_goes_on_where_the_first_was(source: GeminiSource) -> No
         "",
         "@relay:Bob last words",
     ]
+
+
+INPUT_LINE = ["─" * 60, " Shift+Tab to accept edits", " >   Type your message or @path/to/file"]
+
+
+class Desk:
+    def __init__(self, folder: Path) -> None:
+        self.now = 100.0
+        self.gemini = GeminiAdapter(
+            AgentStart(
+                started_ms=0,
+                pid=1,
+                cwd=str(folder),
+                folder=str(folder / "run"),
+                launch={"heard": True, "session": "7c0af7f8-8a85-43de-b88f-3c9c0e06732e"},
+                env={"HOME": str(folder)},
+                checkpoint={},
+                clock=lambda: self.now,
+                profile=find_profile("gemini")[0],
+            )
+        )
+        self.ears = SourceSelector(
+            DirectiveDetector("run", 0, {"relay"}),
+            ScreenSource(80, 24, now=self.now),
+            self.gemini.source,
+        )
+
+    def look(self, after: float) -> str:
+        """Which source is believed after so many seconds."""
+        self.now += after
+
+        async def once() -> None:
+            changed = asyncio.Event()
+            watching = asyncio.ensure_future(
+                self.gemini.watch(
+                    AdapterFeed(self.ears, EventQueue()), asyncio.Event(), changed.set
+                )
+            )
+            await asyncio.sleep(0)
+            watching.cancel()
+            await asyncio.wait([watching])
+
+        asyncio.run(once())
+        return self.ears.source
+
+
+def test_who_signs_in_at_its_start_is_given_the_time(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.gemini.entered(desk.now)
+    assert desk.look(10 * SHOW_ITSELF) == "structured"
+    desk.gemini.source.look(INPUT_LINE, "◇  Ready (demo)", desk.now)
+    desk.gemini.entered(desk.now)
+    assert desk.look(SHOW_ITSELF - 1) == "structured"
+    assert desk.look(2) == "screen"

@@ -1,17 +1,21 @@
-"""The plan for starting opencode: what is put in, what is left alone."""
+"""How opencode is started: its server, what it is told, and relay's plugin."""
 
 from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import relay.agents.opencode
 from relay.agents.launch import Launch, plan
 from relay.agents.opencode.launch import FIRST_PORT, PORTS
 from tests.agents.installs import install, run_of
+from tests.e2e.test_programs import node
 
 
 @pytest.fixture
@@ -30,15 +34,9 @@ def server(launch: Launch) -> tuple[Any, Any]:
     return launch.data.get("host"), launch.data.get("port")
 
 
-@pytest.mark.parametrize(
-    "rest",
-    [[], ["."], ["--model", "run", "--prompt=web"], ["-c"], ["--", "run"], ["--prompt", "-h"]],
-)
-def test_a_conversation_gets_a_server_that_only_relay_can_use(
-    opencode: str, rest: list[str]
-) -> None:
-    launch = make([opencode, *rest])
-    assert launch.argv[3:] == rest
+def test_a_conversation_gets_a_server_that_only_relay_can_use(opencode: str) -> None:
+    launch = make([opencode, "-c"])
+    assert launch.argv[3:] == ["-c"]
     assert launch.argv[:2] == [opencode, "--port"]
     port = int(launch.argv[2])
     assert FIRST_PORT <= port < FIRST_PORT + PORTS
@@ -145,12 +143,6 @@ def test_the_primer_is_one_more_instruction(opencode: str, tmp_path: Path) -> No
     assert list(tmp_path.glob("run/*")) == [Path(told["instructions"][1])]
 
 
-def test_without_a_primer_nothing_is_written(opencode: str, tmp_path: Path) -> None:
-    launch = make([opencode], {}, str(tmp_path / "run"))
-    assert "OPENCODE_CONFIG_CONTENT" not in launch.env
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("given", ["{not json", "[1]", '{"instructions": 3}', "// a comment\n{}"])
 def test_a_configuration_that_cannot_be_extended_stays(
     opencode: str, tmp_path: Path, given: str
@@ -158,3 +150,78 @@ def test_a_configuration_that_cannot_be_extended_stays(
     launch = make([opencode], {"OPENCODE_CONFIG_CONTENT": given}, str(tmp_path / "run"), True)
     assert "OPENCODE_CONFIG_CONTENT" not in launch.env
     assert "degraded" in launch.data or "untaught" in launch.data
+
+
+def start(
+    argv: list[str],
+    env: dict[str, str] | None = None,
+    *,
+    hooks: tuple[str, ...] = ("BeforeTool", "AfterTool"),
+    port: int | None = 4321,
+) -> Launch:
+    run = run_of("A", token="t", port=port, primer=False, hooks=hooks)
+    return plan(argv, env or {}, run)
+
+
+def plugins(launch: Launch) -> list[str]:
+    found: list[str] = json.loads(launch.env["OPENCODE_CONFIG_CONTENT"])["plugin"]
+    return found
+
+
+def test_the_plugin_is_named_behind_the_person_s(tmp_path: Path) -> None:
+    opencode = install(tmp_path, "opencode")
+    launch = start([opencode])
+    assert launch.data["gates"] == ["BeforeTool", "AfterTool"]
+    assert launch.env["RELAY_GATES"] == "BeforeTool,AfterTool"
+    [address] = plugins(launch)
+    assert Path(unquote(urlsplit(address).path)).read_text().startswith("// Asks relay")
+    theirs = {"OPENCODE_CONFIG_CONTENT": '{"plugin": ["theirs"], "theme": "x"}'}
+    both = start([opencode], theirs)
+    assert plugins(both) == ["theirs", address]
+    assert json.loads(both.env["OPENCODE_CONFIG_CONTENT"])["theme"] == "x"
+
+
+def test_nothing_is_put_in_that_nobody_asked_for(tmp_path: Path) -> None:
+    opencode = install(tmp_path, "opencode")
+    launch = start([opencode], hooks=("Output",))
+    assert not {"OPENCODE_CONFIG_CONTENT", "RELAY_GATES"} & launch.env.keys()
+    assert "gates" not in launch.data and "ungated" not in launch.data
+    assert start([opencode], hooks=("AfterTool",)).env["RELAY_GATES"] == "AfterTool"
+    launch = start([opencode], hooks=("BeforeTool", "AfterAgent"))
+    assert (launch.data["gates"], launch.data["tells"]) == (["BeforeTool"], ["AfterAgent"])
+    assert launch.env["RELAY_GATES"] == "BeforeTool,AfterAgent"
+    assert launch.env["RELAY_TELLS"] == ""  # not that of an opencode around this run
+
+
+#: A rejected promise that nobody takes ends Node.js.
+ODD = """
+const { RelayGate } = await import(process.argv[1])
+const session = {
+  get: async () => { throw new Error("gone") },
+  messages: async () => ({}),
+}
+const { event, ...hooks } = await RelayGate({ client: { session } })
+const happened = (type, properties) => event({ event: { type, properties } })
+await hooks["chat.message"]({ sessionID: "a" }, {})
+await hooks["chat.message"]({ sessionID: "a" }, { parts: [{ type: "text", text: "hi" }] })
+await hooks["experimental.session.compacting"]()
+await happened("session.idle", { sessionID: "a" })
+await happened("session.idle")
+await happened("message.part.updated")
+await happened("message.part.updated", { part: { type: "tool", callID: "c" } })
+await event({})
+await new Promise((resolve) => setImmediate(resolve))
+console.log("as ever")
+"""
+
+
+def test_events_that_are_not_as_they_should_be_leave_nothing_behind() -> None:
+    plugin = Path(relay.agents.opencode.__file__).with_name("gate.js")
+    env = {
+        "RELAY_PORT": "1",
+        "RELAY_TOKEN": "t",
+        "RELAY_GATES": "BeforeTool,AfterTool,BeforeAgent,AfterAgent,PreCompress",
+    }
+    line = [node(), "--no-warnings", "--input-type=module", "-e", ODD, str(plugin)]
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("as ever\n", "", 0)

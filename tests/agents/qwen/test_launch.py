@@ -1,12 +1,17 @@
-"""How Qwen Code is started: what is added, and what is left as the person gave it."""
+"""How Qwen Code is started, and how relay's hooks are put into it for one run."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from relay.agents.launch import Launch, plan
+from relay.agents.known_agents import ungated, untold
+from relay.agents.launch import GATE_TIMEOUT, Launch, plan
+from relay.hooks.events import TOOL_CALL
+from tests.agents import installs
 from tests.agents.installs import install, run_of
 
 
@@ -92,3 +97,115 @@ def test_a_folder_that_cannot_be_made_is_said(installed: Path, tmp_path: Path) -
     launch = planned([str(installed)], tmp_path)
     assert launch.argv == [str(installed)]
     assert "cannot be made" in str(launch.data["degraded"])
+
+
+@pytest.fixture
+def qwen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A program that looks like Qwen Code of a version that is known, in a folder of its own."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return install(tmp_path, "qwen")
+
+
+def start(
+    argv: list[str],
+    base: Path,
+    env: dict[str, str] | None = None,
+    hooks: tuple[str, ...] = ("BeforeTool", "AfterTool"),
+    port: int | None = 4321,
+) -> Launch:
+    return installs.start(base, argv, env, hooks=hooks, port=port)
+
+
+def put_in(launch: Launch) -> dict[str, Any]:
+    file = Path(launch.env["QWEN_CODE_SYSTEM_DEFAULTS_PATH"])
+    assert file.stat().st_mode & 0o777 == 0o600
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def missed(launch: Launch) -> str:
+    """Why nothing is put in."""
+    assert not launch.env
+    [note] = ungated("qwen", launch.data, lambda event: event in TOOL_CALL)
+    return note
+
+
+def test_hooks_go_into_the_lowest_settings(qwen: str, tmp_path: Path) -> None:
+    launch = start([qwen], tmp_path)
+    assert launch.data["gates"] == ["BeforeTool", "AfterTool"]
+    assert ungated("qwen", launch.data, lambda event: True) == []
+    hooks = put_in(launch)["hooks"]
+    assert set(hooks) == {"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit"}
+    [[hook]] = [group["hooks"] for group in hooks["PreToolUse"]]
+    # In seconds: 1000 and more would be milliseconds.
+    assert (hook["type"], hook["timeout"]) == ("command", 600)
+    assert '"permissionDecision": "deny"' in hook["command"]
+    assert not (tmp_path / "home").exists()
+
+
+def test_what_the_machine_has_there_stays(qwen: str, tmp_path: Path) -> None:
+    (tmp_path / "system").mkdir()
+    theirs = {"ui": {"theme": "x"}, "hooks": {"PreToolUse": [{"hooks": []}], "Stop": []}}
+    text = "// a comment\n" + json.dumps(theirs)
+    (tmp_path / "system" / "system-defaults.json").write_text(text)
+    found = put_in(start([qwen], tmp_path))
+    assert found["ui"] == {"theme": "x"} and "$version" not in found
+    assert found["hooks"]["PreToolUse"][0] == {"hooks": []}
+    assert len(found["hooks"]["PreToolUse"]) == 2 and found["hooks"]["Stop"] == []
+    (tmp_path / "mine.json").write_text('{"ui": {"theme": "y"}}')
+    named = {"QWEN_CODE_SYSTEM_DEFAULTS_PATH": str(tmp_path / "mine.json")}
+    assert put_in(start([qwen], tmp_path, named))["ui"] == {"theme": "y"}
+
+
+def test_nothing_is_asked_that_nobody_asked_for(qwen: str, tmp_path: Path) -> None:
+    launch = start([qwen], tmp_path, hooks=("SessionStart", "Output"))
+    assert "gates" not in launch.data and "ungated" not in launch.data
+    after = {"PostToolUse", "PostToolUseFailure"}
+    # Messages may come with the answer after a tool, which is never waited for long.
+    hooks = put_in(launch)["hooks"]
+    [give] = hooks.pop("UserPromptSubmit")
+    assert str(tmp_path / "run" / "context.json") in give["hooks"][0]["command"]
+    assert set(hooks) == after
+    assert {group["hooks"][0]["timeout"] for groups in hooks.values() for group in groups} == {3}
+    assert "relay 2 2" in (tmp_path / "run" / "ask.sh").read_text()
+    hooks = put_in(start([qwen], tmp_path, hooks=("AfterTool",)))["hooks"]
+    assert set(hooks) == {*after, "UserPromptSubmit"}
+    assert hooks["PostToolUse"][0]["hooks"][0]["timeout"] == GATE_TIMEOUT
+
+
+def test_it_tells_of_turns_and_notices_without_waiting(qwen: str, tmp_path: Path) -> None:
+    launch = start([qwen], tmp_path, hooks=("AfterAgent", "PreCompress", "Output"))
+    assert launch.data["tells"] == ["AfterAgent", "PreCompress"] and "gates" not in launch.data
+    has = launch.data["tells"].__contains__
+    assert untold("qwen", launch.data, has) == []
+    hooks = put_in(launch)["hooks"]
+    assert {"Stop", "PreCompact"} < set(hooks)
+    for event in ("Stop", "PreCompact"):
+        [[hook]] = [group["hooks"] for group in hooks[event]]
+        assert hook["async"] is True and str(tmp_path / "run" / "tell.sh") in hook["command"]
+    assert (tmp_path / "run" / "tell.sh").stat().st_mode & 0o777 == 0o600
+    [note] = untold("qwen", start([qwen, "--bare"], tmp_path, hooks=("AfterAgent",)).data, has)
+    assert "--bare" in note and note.endswith(": on_after_agent, on_pre_compress")
+
+
+def test_hooks_that_the_person_has_turned_off_stay_off(qwen: str, tmp_path: Path) -> None:
+    own = tmp_path / "home" / ".qwen" / "settings.json"
+    own.parent.mkdir(parents=True)
+    own.write_text('{"disableAllHooks": true}')
+    assert str(own) in missed(start([qwen], tmp_path))
+    project = Path(".qwen/settings.json")
+    project.parent.mkdir()
+    project.write_text('{"disableAllHooks": false}')  # a later layer decides
+    assert "gates" in start([qwen], tmp_path).data
+
+
+def test_it_is_said_where_they_cannot_be_put_in(qwen: str, tmp_path: Path) -> None:
+    (tmp_path / "system").mkdir()
+    defaults = tmp_path / "system" / "system-defaults.json"
+    defaults.write_text("{broken")
+    assert str(defaults) in missed(start([qwen], tmp_path))
+    defaults.write_text('{"hooks": []}')
+    assert "gates" in start([qwen], tmp_path).data  # empty, whatever its form
+    defaults.write_text('{"hooks": "none"}')
+    assert "no hooks could be put in" in missed(start([qwen], tmp_path))

@@ -318,6 +318,82 @@ def test_one_changes_a_file_at_a_time(project: Project) -> None:
     assert bob.writes("src/new.py") is None
 
 
+def test_what_is_allowed_always_is_asked_about_once(project: Project, tmp_path: Path) -> None:
+    bob, file = project.agent("Bob").select(), project.root / ".orchestration/active_intents.yaml"
+    (project.root / "src/web").mkdir()
+    project.person.answer = ApprovalAnswer(True, "you", always=True)
+    push = ToolUse(UseKind.EXECUTE, command="git push origin main")
+    call = bob.call(push, "Bash")
+    assert asyncio.run(bob.gate.before(call)) is None
+    assert project.person.asked[0].always == "git push origin main"
+    # The agent is not to ask its person for what they have agreed to; once.
+    assert bob.gate.agreed(call) and not bob.gate.agreed(call)
+    again = bob.call(push, "Bash")
+    assert asyncio.run(bob.gate.before(again)) is None and bob.gate.agreed(again)
+    assert len(project.person.asked) == 1
+    assert file.read_text() == INTENTS.replace(
+        "    status: IN_PROGRESS\n",
+        "    status: IN_PROGRESS\n    always_allow: # what you have allowed always: relay answer ID"
+        ' always\n      - "git push origin main"\n',
+    )
+    project.person.answer = ApprovalAnswer(False, "you")
+    # The same words elsewhere may mean something else, and so may more of them.
+    assert reason(bob.asks(push, "Bash", cwd="src/web")) is Reason.HUMAN_REJECTED
+    assert project.person.asked[-1].always == "cd 'src/web' && git push origin main"
+    for line in ("git push origin main --force", "git push origin main; git clean -fdx"):
+        assert reason(bob.runs(line)) is Reason.HUMAN_REJECTED
+    # Nobody here has said it of what the file alone says, as that of a clone, nor for a tool.
+    clone = (
+        '      - "git push origin main"\n      - "git reset --hard"\n      - "tool: mcp__x__y"\n'
+    )
+    project.write(
+        ".orchestration/active_intents.yaml",
+        file.read_text().replace('      - "git push origin main"\n', clone),
+    )
+    assert bob.runs("git push origin main") is None
+    assert reason(bob.runs("git reset --hard")) is Reason.HUMAN_REJECTED
+    tool = ToolUse(UseKind.UNKNOWN, blind="what it changes is not known")
+    assert reason(bob.asks(tool, "mcp__x__y")) is Reason.HUMAN_REJECTED
+    assert project.person.asked[-1].always == "tool: mcp__x__y"
+    # What the person takes out of the file is asked about again.
+    project.write(".orchestration/active_intents.yaml", INTENTS)
+    assert reason(bob.runs("git push origin main")) is Reason.HUMAN_REJECTED
+    # What cannot be read as it stands, or works elsewhere, is allowed once at most.
+    for line, cwd in (("git push # \u202e", ""), (f"git push {'x' * 600}", ""), ("git push", "..")):
+        assert reason(bob.asks(replace(push, command=line), "Bash", cwd)) is Reason.HUMAN_REJECTED
+        assert project.person.asked[-1].always == ""
+
+
+def test_a_question_says_all_that_is_known(project: Project) -> None:
+    bob = project.agent("Bob").select()
+    assert bob.runs("git push; python x.py >src/out.txt") is None
+    why = project.person.asked[0].why
+    assert why.startswith("git push may change what is not easily brought back; python runs code")
+    assert why.endswith("it changes src/out.txt, which INT-001 allows")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "env FOO=1 sh -c 'echo q >docs/x.md'",
+        "git push && echo q >docs/x.md",
+        "echo q >docs/x.md; case x in *) ;; esac",
+        "sudo rm docs/x.md",
+        'rm docs/x.md "$x"',
+        "cp src/a $x docs/",
+        "sed -i '1{h;G}' docs/x.md",
+        "bash -xc 'echo q >docs/x.md'",
+        "cd src; make; echo q >/etc/motd",
+    ],
+)
+def test_what_is_known_to_be_outside_is_refused_whatever_else_the_line_has(
+    project: Project, line: str
+) -> None:
+    (project.root / "docs").mkdir()
+    bob = project.agent("Bob").select()
+    assert reason(bob.runs(line)) is Reason.SCOPE_VIOLATION and not project.person.asked
+
+
 def test_a_risky_command_needs_a_persons_yes(project: Project) -> None:
     bob = project.agent("Bob").select()
     assert bob.runs("git push --force") is None

@@ -45,6 +45,7 @@ class Project:
     """A governed project that keeps what was wanted of it."""
 
     def __init__(self) -> None:
+        self.violation = ""
         self.done: list[tuple[str, ...]] = []
         self.room = asyncio.Event()
         self.room.set()
@@ -52,8 +53,12 @@ class Project:
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         return "refused"
 
-    async def after(self, call: AgentHookCall) -> None:
+    async def after(self, call: AgentHookCall) -> str:
         self.done.append(("after",))
+        return self.violation
+
+    def holds(self) -> list[str]:
+        return []
 
     async def do(self, action: str, text: str, person: str = "") -> str:
         await self.room.wait()
@@ -68,9 +73,9 @@ class Project:
     async def selected(self) -> str:
         return "INT-1"
 
-    async def turn_ended(self, *, chosen: bool = False) -> str:
+    async def turn_ended(self, *, chosen: bool = False) -> tuple[str, str]:
         self.done.append(("turn ended", "chosen") if chosen else ("turn ended",))
-        return "still INT-1"
+        return "still INT-1", self.violation
 
     async def ended(self) -> None:
         self.done.append(("ended",))
@@ -101,7 +106,7 @@ class Bench:
         return GovernanceSession(
             self.agent,
             self._open,
-            lambda id_, text: self.answers.append((id_, text)),
+            lambda id_, text, mode: self.answers.append((id_, text)),
             self.notes.append,
             self._spawn,
             door=cast(ContextDoor, self.door),
@@ -175,15 +180,14 @@ def test_what_cannot_be_opened_refuses_all_but_reads_and_is_opened_again(tmp_pat
     play(scenario)
 
 
-def test_an_agent_that_the_person_lets_go_is_traced_and_never_asked(tmp_path: Path) -> None:
+def test_an_agent_that_the_person_lets_go_is_never_asked(tmp_path: Path) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path, root=str(tmp_path), ungoverned=True)
         bench.add_on.restore({})
         await bench.settled()
-        bench.made().restore(bench.add_on.state())  # after a kill of the session
         bench.add_on.begin()
         await bench.settled()
-        assert bench.project.done == [("note", "ungoverned", "me"), ("closed",)]
+        assert bench.project.done == []  # its start is written down before it runs
         assert bench.notes[0].startswith("ungoverned: ")
         assert await bench.add_on.before(CALL, 5.0) == ""
         with pytest.raises(RelayError, match="--ungoverned"):
@@ -265,6 +269,20 @@ def test_its_turn_gives_back_what_it_took_and_the_next_one_is_reminded(tmp_path:
         assert bench.door.given == ["rules", "still INT-1", "still INT-1"]
         await bench.add_on.end()
         assert bench.project.done[-1] == ("ended",)
+
+    play(scenario)
+
+
+def test_what_was_changed_against_the_intent_both_are_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path, root=str(tmp_path))
+        assert await bench.add_on.after(CALL) == "" and not bench.notes
+        bench.project.violation = "x (made)"
+        told = await bench.add_on.after(CALL)
+        assert told.startswith("x (made)\n") and bench.notes == ["x (made)"]
+        bench.add_on.state_changed(AgentState.IDLE)
+        await bench.settled()
+        assert bench.door.given == [f"{told}\n\nstill INT-1"] and len(bench.notes) == 2
 
     play(scenario)
 

@@ -72,14 +72,14 @@ def test_the_context_is_answered_and_a_turn_is_reminded_until_the_intent_is_done
     tmp_path: Path,
 ) -> None:
     async def scenario(bench: Bench) -> None:
-        assert await bench.project.turn_ended() == ""
+        assert await bench.project.turn_ended() == ("", "")
         context = await bench.project.do("select", "INT-1")
         assert "<status>IN_PROGRESS</status>" in context
         assert "<constraint>short</constraint>" in context
-        assert await bench.project.turn_ended() == "Your intent is still INT-1: Docs."
+        assert await bench.project.turn_ended() == ("Your intent is still INT-1: Docs.", "")
         assert await bench.project.selected() == "INT-1"
         assert "COMPLETE" in await bench.project.do("status", "INT-1 COMPLETE")
-        assert await bench.project.turn_ended() == ""
+        assert await bench.project.turn_ended() == ("", "")
         assert await bench.write() == "INTENT_INACTIVE"
         assert bench.trace()[1]["metadata"]["to"] == "COMPLETE"
 
@@ -93,9 +93,9 @@ def test_where_each_turn_selects_anew_a_turn_that_selected_in_words_leaves_it_to
         path = bench.root / ".orchestration" / "active_intents.yaml"
         path.write_text(f"{INTENTS}governance: {{select_every_turn: true}}\n")
         await bench.project.do("select", "INT-1")
-        assert await bench.project.turn_ended(chosen=True) != ""
+        assert await bench.project.turn_ended(chosen=True) != ("", "")
         assert await bench.write() == ""
-        assert await bench.project.turn_ended() == ""
+        assert await bench.project.turn_ended() == ("", "")
         assert await bench.write() == "INTENT_REQUIRED"
 
     play(tmp_path, scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from relay.features.governance.governed_paths import FOLDER
 from relay.features.governance.intents import FILE_MAX, INTENTS_FILE, IntentsError, Status
 from relay.features.governance.orchestration import IntentsFile
 
+NOTE = "# what you have allowed always: relay answer ID always"
+REST = "\n  id: A\n  status: PENDING\n  name: n\n  owned_scope: []\n"
 TEXT = "active_intents:\n" + "".join(
     f"- {{id: I{n}, name: n, status: PENDING, owned_scope: [src]}} # {n}\n" for n in range(8)
 )
@@ -40,6 +43,42 @@ def test_what_a_person_saves_holds_at_once(path: Path, tmp_path: Path) -> None:
             file.read()
     path.write_text(TEXT)
     assert len(file.read().intents) == 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- id: A # a\r\n  name: n\r\n  status: PENDING # s\r\n"
+        '<  always_allow: NOTE\r\n    - "a \\"b\\""\r\n>  owned_scope: [src]\r\n# end',
+        "  - id: A\n    name: n\n    owned_scope: [a]\n    status: PENDING"
+        '<\n    always_allow: NOTE\n      - "a \\"b\\""\n>',
+        '  [{id: A, status: PENDING<, always_allow: ["a \\"b\\""]>, owned_scope: [a], name: n}]',
+        '- always_allow: [x<, "a \\"b\\"">] # cREST',
+        '- always_allow: [<"a \\"b\\"">]REST',
+        '- always_allow:< ["a \\"b\\""]>REST',
+        '- always_allow:\n  # why\n  - x # y\n<  - "a \\"b\\""\n>  # endREST',
+    ],
+    ids=["block", "last line", "flow", "flow list", "empty", "nothing", "block list"],
+)
+def test_what_is_allowed_always_is_added_and_all_else_stays(
+    path: Path, tmp_path: Path, text: str
+) -> None:
+    """Between < and > stands what is added."""
+    text = f"active_intents:\n{text}".replace("NOTE", NOTE).replace("REST", REST)
+    path.write_bytes(re.sub("(?s)<.*>", "", text).encode())
+    for _ in range(2):
+        IntentsFile(str(tmp_path)).allow_always("A", 'a "b"')
+        assert path.read_bytes().decode() == re.sub("[<>]", "", text)
+
+
+def test_where_a_call_cannot_be_added_nothing_is_written(path: Path, tmp_path: Path) -> None:
+    text = TEXT.replace("PENDING, ", "PENDING, always_allow: [" + "a, " * 99 + "b], ", 1)
+    path.write_text(text)
+    with pytest.raises(IntentsError, match="cannot be added here: c"):
+        IntentsFile(str(tmp_path)).allow_always("I0", "c")
+    with pytest.raises(NotFound):
+        IntentsFile(str(tmp_path)).allow_always("J0", "c")
+    assert path.read_text() == text
 
 
 def test_a_file_that_cannot_be_read_says_why(path: Path, tmp_path: Path) -> None:

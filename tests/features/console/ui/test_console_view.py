@@ -34,7 +34,8 @@ QUESTION = {
     "since_ms": NOW,
     "until_ms": None,
 }
-HELD = {**QUESTION, "id": "01HELDHELD", "agent": "Carol", "kind": "held", "choices": []}
+HELD = {**QUESTION, "id": "01HELDHELD", "agent": "Carol", "kind": "held"}
+HELD["choices"] = [{"key": "yes", "label": "let go"}, {"key": "no", "label": "refuse all"}]
 
 
 def agent(name: str, state: str = "idle", reason: str | None = None, unread: int = 0) -> Any:
@@ -100,7 +101,7 @@ def test_every_size_holds_what_matters_and_no_control(
         assert "Bob" in text and "? Bob asks: Bash command" in text
         assert "All green." in text and "Carol: held (the 21st in a row)" in text
     if size[0] >= 80:
-        assert "2 wait for you" in text and "1 unread" in text
+        assert "1 question waits, 1 message is held" in text and "1 unread" in text
         assert "18:50 ✓ Alice → Bob: run the tests" in text and "asks to use Bash" in text
         assert "rm -rf build^[[2J" in text and "[1 Yes · 2 No]" in text
 
@@ -182,6 +183,7 @@ def test_an_item_is_shown_whole_and_what_is_typed_answers_just_that_one(
         ("@Bob,Carol hi", "send", {"to": ["Bob", "Carol"], "body": "hi"}),
         ("#build hi", "send", {"to": "#build", "body": "hi"}),
         ("/reply thanks", "send", {"to": "Alice", "body": "thanks", "thread": "t1"}),
+        ("/answer --all no", "item_answer", {"id": ["01HELDHELD"], "choice": "no"}),
         ("/answer Bob 1", "item_answer", {"id": "q-1", "choice": "1"}),
         ("/answer carol no too often", None, {"choice": "no", "note": "too often"}),
         ("/cancel 01b", "cancel", {"id": "01B"}),

@@ -105,7 +105,12 @@ def test_the_person_says_yes_to_one_call_and_no_to_another(home: Home) -> None:
         shown = rows["Bash: git push"]
         assert shown["about"] == ["it changes what others see", "for INT-001, in /src/shop"]
         places = {"root": "/src/shop", "cwd": "/src/shop"}
-        texts = {"tool": "Bash", "why": "it changes what others see", "intent": "INT-001"}
+        texts = {
+            "always": "",
+            "tool": "Bash",
+            "why": "it changes what others see",
+            "intent": "INT-001",
+        }
         assert shown["details"] == places | texts
         assert shown["until_ms"] - shown["since_ms"] == 60_000
         [agent] = (await bench.person("agents"))["agents"]
@@ -123,6 +128,28 @@ def test_the_person_says_yes_to_one_call_and_no_to_another(home: Home) -> None:
         [notice] = (await bench.person("inbox"))["rows"]
         assert notice["from"] == "relay" and notice["thread"] == "approvals"
         assert notice["body"].startswith("Bob waits for your yes or no: Bash: git push\n")
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_the_person_says_yes_to_all_such_calls_of_an_intent(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        one, other = asked("git push", always="git push"), asked("git clean")
+        answers = bench.ask(one), bench.ask(other)
+        rows = {row["what"]: row for row in await bench.waiting(2)}
+        assert rows["Bash: git push"]["choices"][2] == {
+            "key": "always",
+            "label": "Always for INT-001",
+        }
+        assert "always stands for: git push" in rows["Bash: git push"]["about"]
+        for which in ([other.id], [one.id, other.id], [other.id, one.id]):
+            assert isinstance(await error_of(bench.decide("always", *which)), UsageError)
+        await bench.decide("always", one.id)
+        answer = await answers[0]
+        assert answer.granted and answer.always
+        await bench.decide("yes", other.id)
+        assert not (await answers[1]).always
 
     play(home, scenario)
 

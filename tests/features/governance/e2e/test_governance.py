@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from relay.core.agent_names import owner_name
 from relay.features.confine import landlock
 from tests.e2e.hooked import hooked_agent
 from tests.e2e.test_handlers import project as trusted_project
@@ -215,12 +216,21 @@ def test_what_has_no_hooks_is_not_started_there_unless_the_person_says_so(tmp_pa
     shell = {"PS1": "ready$ ", "ENV": ""}
     with wrapped(["sh"], name="Bob", cwd=project, env=shell, options=["--ungoverned"]) as program:
         wait_registered("Bob")
-        wait_until(lambda: [row["metadata"]["event"] for row in trace(project)] == ["ungoverned"])
+        [told] = trace(project)
+        assert (told["metadata"]["event"], told["agent"]) == ("ungoverned", "Bob")
+        assert told["metadata"]["by"] == owner_name()
         [row] = relay_json("agents")
         assert (row["name"], row["ungoverned"]) == ("Bob", True)
         inner = " ".join([*RELAY, "wrap", "--ungoverned", "true"])
         program.type(f"{inner}\n")
         program.wait_for("only the person may start an agent that no intent limits")
+    # It is written before the program runs: else there is no start.
+    (project / ".orchestration" / "agent_trace.jsonl").unlink()
+    (project / ".orchestration" / "agent_trace.jsonl").mkdir()
+    with wrapped(["touch", "ran"], name="Eve", cwd=project, options=["--ungoverned"]) as program:
+        assert program.wait() == 1
+        program.wait_for("agent_trace.jsonl")
+    assert not (project / "ran").exists()
 
 
 def test_an_agent_that_runs_already_is_said_to_be_ungoverned_where_it_has_no_hooks(

@@ -26,8 +26,7 @@ from relay.features.memory.broker import DEATHS_MAX, STARTS_MAX, STORE_DEATHS_MA
 from relay.features.memory.service import STORES_MAX
 from relay.protocol.broker import error_from
 from tests.broker.support import Json, LineLog
-from tests.features.memory.flaky import saying
-from tests.features.memory.flaky_service import COMMAND, folder
+from tests.features.memory.flaky_service import COMMAND, folder, saying
 from tests.support import wait_until
 
 #: No test waits so long; it is there against hanging. Seconds.
@@ -408,7 +407,7 @@ def test_no_kill_loses_doubles_or_reorders_what_was_confirmed(
     monkeypatch.setattr(broker, "START_SPAN", 0.0)
     chance = random.Random(20261122)
     confirmed: list[str] = []
-    for number in range(50):
+    for number in range(25):
         process = rig.proxy._service
         killer = None
         if process is not None and chance.random() < 0.3:

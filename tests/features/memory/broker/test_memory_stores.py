@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -196,27 +194,3 @@ def test_another_embedder_finds_what_is_there(client: BrokerClient) -> None:
     found = client.request(MEMORY_SEARCH, query="redis", cwd=CWD, store=spec)["memories"]
     assert [hit["text"] for hit in found] == ["the tests need Redis"]
     assert client.request(MEMORY_STATS, store=spec)["store"] == spec
-
-
-def test_the_broker_imports_no_library_of_memory(home: Home, store: Searched) -> None:
-    code = (
-        "import sys, threading, runpy, os, json\n"
-        "def watch():\n"
-        "    sys.stdin.readline()\n"
-        "    print(json.dumps(list(sys.modules)), flush=True)\n"
-        "threading.Thread(target=watch, daemon=True).start()\n"
-        f"sys.argv = ['x', '--home', {home.root!r}]\n"
-        "runpy.run_module('relay.broker', run_name='__main__')\n"
-    )
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
-        assert process.stdin is not None and process.stdout is not None
-        wait_for_broker(home)
-        with connect(home, start=False) as client:
-            store.save(client, "one")
-            process.stdin.write("now\n")
-            process.stdin.flush()
-            modules = set(json.loads(process.stdout.readline()))
-            client.request(STOP)
-        process.wait(30)
-    assert not modules & {"numpy", "mem0", "qdrant_client"}

@@ -256,17 +256,6 @@ def test_errors_are_those_of_the_command_line(client: BrokerClient) -> None:
         client.request(MEMORY_IMPORT, memories=[{"id": "x"}])
 
 
-def test_an_ambiguous_id_says_what_matches(client: BrokerClient) -> None:
-    rows = [{"id": f"abc{n}", "text": f"fact {n}", "scope": "user", "owner": ""} for n in range(2)]
-    stamped = [{**row, "created_ms": 1, "updated_ms": 1} for row in rows]
-    client.request(MEMORY_IMPORT, memories=stamped)
-    with pytest.raises(UsageError) as ambiguous:
-        client.request(MEMORY_FORGET, id="abc")
-    assert (ambiguous.value.code, ambiguous.value.exit_status) == ("ambiguous", 2)
-    matches: Any = ambiguous.value.details["matches"]
-    assert [match["id"] for match in matches] == ["abc0", "abc1"]
-
-
 def test_an_export_of_many_pages_is_whole_and_can_be_imported(
     client: BrokerClient, tmp_path: Path
 ) -> None:
@@ -295,14 +284,6 @@ def test_an_export_of_many_pages_is_whole_and_can_be_imported(
     first, conflicting = exported[0], {**exported[0], "text": "another"}
     counts = client.request(MEMORY_IMPORT, memories=[first, conflicting])
     assert (counts["same"], counts["conflicting"]) == (1, 1)
-
-
-def test_a_list_says_whether_there_are_more(client: BrokerClient) -> None:
-    for number in range(3):
-        save(client, f"fact {number}")
-    answer = client.request(MEMORY_LIST, cwd=CWD, limit=2)
-    assert ([m["text"] for m in answer["memories"]], answer["more"]) == (["fact 2", "fact 1"], True)
-    assert client.request(MEMORY_LIST, cwd=CWD, limit=3)["more"] is False
 
 
 def test_a_list_of_the_most_says_that_there_are_more_and_can_be_paged(client: BrokerClient) -> None:

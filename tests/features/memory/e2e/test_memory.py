@@ -1,4 +1,7 @@
-"""Programs share a memory, and nobody is told what they have not asked for."""
+"""Programs share a memory, whatever finds in it, and nobody is told what they have not asked for.
+
+The server of qdrant is tests.features.memory.qdrant_server, which is not the real one: see there.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,8 @@ from tests.e2e.wrapped import (
     wait_registered,
     wrapped,
 )
+from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
+from tests.features.memory.qdrant_process import QdrantProcess
 from tests.support import wait_until
 
 #: Says what it is told to say, keeps whatever else it reads in the file that is named.
@@ -186,3 +192,182 @@ def test_saves_survive_a_session_and_a_broker_that_are_killed(
             ) from None
     texts = {row["text"] for row in relay_json("memory", "list")}
     assert texts == {"fact zero", "fact one", "fact two", "fact three"}
+
+
+#: It knows what an environment before the live one is called, unless a file says otherwise.
+SEARCHER = """\
+import os
+
+def search(query, limit, scope):
+    broken = os.path.join({folder!r}, "broken")
+    if os.path.exists(broken):
+        raise RuntimeError(open(broken).read())
+    return ["The staging database is called heron"] if "goes live" in query else []
+
+
+memory = {{"searcher": search}}
+"""
+SOON = 60.0
+
+
+@pytest.fixture
+def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project whose configuration has a store of its own; the command line works in it."""
+    folder = project(tmp_path, SEARCHER.format(folder=str(tmp_path)))
+    monkeypatch.chdir(folder)
+    yield folder
+    relay("broker", "stop", status=None)
+
+
+def test_what_is_saved_is_found_by_what_it_means(searched: Path, tmp_path: Path) -> None:
+    with wrapped(python(TALKS), name="Ada", cwd=searched) as ada:
+        wait_registered("Ada")
+        saved = save(ada, FACT, timeout=SOON)
+        ada.type(say("@memory:search where is what goes live?\n"))
+        ada.wait_for(rf"1 found for .*{saved}", SOON)
+        (tmp_path / "broken").write_text("nobody listens on port 6333")
+        ada.type(say("@memory:search heron\n"))
+        ada.wait_for(rf"1 found for .*heron.*{saved}", SOON)
+    stats = relay_json("memory", "stats")
+    assert (stats["count"], stats["backend"]) == (1, "searcher")
+    assert "nobody listens on port 6333" in stats["problem"]
+    assert stats["store"]["file"] == str(searched / "relay.config.py")
+    [row] = relay_json("memory", "list")
+    assert (row["id"], row["agent"]) == (saved, "Ada")
+
+
+def test_a_secret_that_is_missing_is_told_to_the_agent_and_the_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = {"url": "http://127.0.0.1:9", "apiKeyEnv": "NOT_SET_HERE"}
+    config = {"memory": {"backend": "qdrant", "config": store}}
+    folder = project(tmp_path, f"config = {config!r}\n")
+    monkeypatch.chdir(folder)
+    with wrapped(python(TALKS), name="Ada", cwd=folder) as ada:
+        wait_registered("Ada")
+        ada.type(say(f"@memory:save {FACT}\n"))
+        ada.wait_for("not done: @memory:save: memory: the environment variable NOT_SET_HERE")
+        wait_until(lambda: "NOT_SET_HERE" in relay("status"), what="the person to be told")
+    assert "NOT_SET_HERE is not set" in relay("memory", "list", status=2)
+    relay("broker", "stop", status=None)
+
+
+#: As the design document writes it.
+ON_SERVER = """\
+config = {{
+    "memory": {{
+        "backend": {backend!r},
+        "config": {{
+            "vectorStore": {{"provider": "qdrant", "url": {url!r}, "apiKeyEnv": "SHOP_QDRANT_KEY"}}
+        }},
+    }}
+}}
+"""
+KEY = "key-of-the-shop"
+LATER = "Deploys wait for the heron to be restored"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[QdrantProcess]:
+    with QdrantProcess(tmp_path / "qdrant", KEY) as process:
+        yield process
+
+
+@pytest.fixture
+def shop(
+    server: QdrantProcess,
+    tmp_path: Path,
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Path]:
+    """A project whose index is on the server; the command line works in it."""
+    folder = project(tmp_path, ON_SERVER.format(backend="mem0", url=server.url))
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("SHOP_QDRANT_KEY", KEY)
+    yield folder
+    relay("broker", "stop", status=None)
+
+
+def filled() -> tuple[int, int]:
+    index = relay_json("memory", "stats")["index"]
+    return index["filled"], index["total"]
+
+
+def test_what_is_saved_while_the_server_is_away_is_in_the_index_when_it_is_back(
+    shop: Path, server: QdrantProcess
+) -> None:
+    with wrapped(python(TALKS), name="Ada", cwd=shop) as ada:
+        wait_registered("Ada")
+        save(ada, FACT, timeout=SOON)
+        wait_until(lambda: filled() == (1, 1), SOON, "the index to be filled")
+        server.kill()
+        saved = save(ada, LATER, timeout=SOON)
+        ada.type(say("@memory:search heron\n"))
+        ada.wait_for(rf"2 found for .*heron[\s\S]*{saved}", SOON)
+    stats = relay_json("memory", "stats")
+    assert f"127.0.0.1:{server.port}" in stats["problem"] and filled() == (1, 2)
+    report = relay("doctor", status=None)
+    assert f"127.0.0.1:{server.port}" in report and "refused" in report
+    server.start()
+    wait_until(lambda: filled() == (2, 2), SOON, "the index to be filled")
+    with wrapped(python(TALKS), name="Bob", cwd=shop) as bob:
+        wait_registered("Bob")
+        bob.type(say("@memory:search where do we keep data before it goes live?\n"))
+        bob.wait_for(r"memory: \d found for .*heron", SOON)
+
+
+SAYS = "print('I found out that the staging database is called heron.')\nprint('Bye.')"
+HEARS = """
+import sys
+print('@memory:list', flush=True)
+for line in sys.stdin:
+    print('GOT', line.strip(), flush=True)
+"""
+
+
+def config(url: str) -> str:
+    llm = {"provider": "openai", "model": "small", "url": url, "apiKeyEnv": "THE_KEY"}
+    return f"config = {{'memory': {{'autoSave': True, 'config': {{'llm': {llm}}}}}}}\n"
+
+
+def finds(asked: Asked) -> Answer:
+    """A model that reads: it finds the fact only where it was said."""
+    conversation = asked.body["messages"][1]["content"]
+    facts = [FACT] if "called heron" in conversation else []
+    return Answer({"choices": [{"message": {"content": json.dumps(facts)}}]})
+
+
+def test_last_words_become_a_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", "sesame")
+    with EmbeddingServer(finds) as server:
+        folder = project(tmp_path, config(server.url))
+        monkeypatch.chdir(folder)
+        with wrapped(python(SAYS), name="Ada", cwd=folder) as ada:
+            assert ada.wait() == 0
+        (row,) = wait_until(lambda: relay_json("memory", "list"), 60, "the fact to be saved")
+        (asked,) = server.asked
+    assert asked.headers["authorization"] == "Bearer sesame"
+    assert (row["text"], row["agent"], row["scope"]) == (FACT, "Ada", "project")
+    assert row["meta"] == {"auto": True, "relay_origin": str(folder)}
+    with wrapped(python(HEARS), name="Bob", cwd=folder) as bob:
+        bob.wait_for(f'\\(project\\) "{FACT}"')
+
+
+def test_a_model_that_is_away_costs_the_agent_nothing_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THE_KEY", "sesame")
+    with EmbeddingServer(lambda _: Answer({"error": "no such model"}, 404)) as server:
+        folder = project(tmp_path, config(server.url))
+        monkeypatch.chdir(folder)
+        with wrapped(python(SAYS), name="Ada", cwd=folder) as ada:
+            assert ada.wait() == 0
+        wait_until(lambda: server.asked, 60, "the model to be asked")
+
+    def failed() -> bool:
+        return bool(relay_json("memory", "stats")["extractions"]["failed"])
+
+    wait_until(failed, 60, "the failure to be told")
+    told = relay("memory", "stats")
+    assert "answered 404: no such model" in told
+    assert "sesame" not in told

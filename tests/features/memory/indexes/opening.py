@@ -1,19 +1,24 @@
-"""A store with an index behind it, as relay.features.memory.store_access opens it."""
+"""A store with an index behind it, as relay.features.memory.store_access opens it, and an embedder
+that costs nothing and always says the same: words by their hashes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from relay.features.memory.embedding import Embedder
+import numpy as np
+from numpy.typing import NDArray
+
+from relay.features.memory.embedding import Embedder, EmbedderUnavailable
 from relay.features.memory.indexes import Index, IndexMeaning
 from relay.features.memory.indexes.mem0 import Mem0Index
 from relay.features.memory.indexes.qdrant import QdrantIndex
 from relay.features.memory.local.local_store import LocalStore
-from relay.features.memory.local.search import Meaning
+from relay.features.memory.local.search import Meaning, words
 from relay.features.memory.local.vectors import VectorMeaning
-from tests.features.memory.indexes.cheap import Cheap
 
 
 def qdrant(folder: Path, embedder: Embedder | None, **store: Any) -> Index:
@@ -63,3 +68,24 @@ def index_of(store: LocalStore) -> IndexMeaning:
     meaning: Meaning | None = store.meaning
     assert isinstance(meaning, IndexMeaning)
     return meaning
+
+
+class Cheap:
+    """Texts with common words are near each other. ``problem``: it cannot answer now."""
+
+    def __init__(self, dims: int = 64, name: str = "cheap") -> None:
+        self.name, self.dims, self.problem, self.closed = name, dims, "", 0
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if self.problem:
+            raise EmbedderUnavailable(self.problem, hint="wait")
+        made = np.zeros((len(texts), self.dims), np.float32)
+        made[:, 0] = 0.1
+        for row, text in enumerate(texts):
+            for word in words(text):
+                made[row, 1 + hashlib.md5(word.encode()).digest()[0] % (self.dims - 1)] += 1
+        made /= np.linalg.norm(made, axis=1, keepdims=True)
+        return made
+
+    def close(self) -> None:
+        self.closed += 1

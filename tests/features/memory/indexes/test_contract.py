@@ -14,10 +14,8 @@ import pytest
 
 from relay.features.memory.local.local_store import LocalStore
 from relay.features.memory.records import Tier
-from tests.features.memory.indexes.cheap import Cheap
-from tests.features.memory.indexes.opening import Clock, index_of, opened
-from tests.features.memory.qdrant_process import QdrantProcess
-from tests.features.memory.store_contract import (
+from tests.features.memory.indexes.opening import Cheap, Clock, index_of, opened
+from tests.features.memory.indexes.test_store import (
     AGENT,
     FACTS,
     NOW,
@@ -27,6 +25,7 @@ from tests.features.memory.store_contract import (
     save,
     texts,
 )
+from tests.features.memory.qdrant_process import QdrantProcess
 
 KEY = "right-key-of-the-test"
 

@@ -21,8 +21,7 @@ from relay.features.memory.local.local_store import LocalStore
 from relay.features.memory.records import Memory, Place, Scope
 from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
-from tests.features.memory.indexes.cheap import Cheap
-from tests.features.memory.indexes.opening import index_of, opened
+from tests.features.memory.indexes.opening import Cheap, index_of, opened
 
 FORMER = Path(__file__).parent.parent / "former"
 SHOP, USER, ADA = Place(Scope.PROJECT, "/src/shop"), Place(Scope.USER), Place(Scope.AGENT, "ada")

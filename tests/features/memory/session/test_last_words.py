@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -116,18 +114,6 @@ def test_a_folder_that_cannot_be_named_has_no_project() -> None:
     rig = Rig(project=None)
     rig.words.said(["one"])
     assert rig.end() == "" and "no Unicode" in rig.notes[0]
-
-
-def test_nothing_of_it_is_imported_without_auto_save() -> None:
-    code = (
-        "import sys, relay.app.session_main, relay.app.session_parts, relay.broker.server;"
-        "memory = 'relay.features.memory.'; late = ('last_words', 'llm', 'extraction');"
-        "print([m for m in sys.modules if m in [memory + one for one in late]])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "[]\n"
 
 
 def test_a_tail_begins_with_a_line_and_is_never_longer() -> None:
