@@ -205,7 +205,9 @@ def _asked(home: Home) -> tuple[Json, list[AgentRow], str]:
     try:
         with connect(home, start=False, deadline=_ANSWER_WITHIN) as client:
             answer = client.request(STATUS)
-            waiting = waiting_words(client.request(ITEMS)["rows"]) if client.is_person else ""
+            waiting = (
+                waiting_words(client.request(ITEMS).get("rows", [])) if client.is_person else ""
+            )
     except BrokerUnavailable as error:
         return nothing | {"problem": "" if error.code == NONE_RUNS else error.line}, [], ""
     agents = [
