@@ -10,6 +10,7 @@ from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, NotFound, UsageError
 from relay.core.paths import Home
+from relay.core.processes import wrapped
 from relay.core.visible import visible
 from relay.protocol.agent_ops import ASK
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item, is_yes_or_no
@@ -154,6 +155,18 @@ def show_items(rows: list[Item]) -> None:
             _print_whole(f"  {mark} ", f"{one['key']}: {one['label']}", width)
 
 
+def show_questions(names: list[str]) -> None:
+    """What these agents ask now, and how each is answered; nothing where an agent asks for it."""
+    if wrapped():
+        return
+    lower = {name.lower() for name in names}
+    for item in request(ITEMS)["rows"]:
+        if item["agent"].lower() in lower:
+            show_items([item])
+            keys = " or ".join(one["key"] for one in item["choices"]) or "CHOICE"
+            output.note(f"{item['agent']} asks: relay answer {item['agent']} {keys}")
+
+
 def _print_whole(before: str, line: str, width: int | None) -> None:
     """A line, broken where the terminal would break it: what comes then could look like relay's."""
     shown = visible(line)
@@ -194,7 +207,9 @@ def answer_verb(options: Options) -> int:
         item = one["item"]
         code = "" if single else f"{item['id'][-8:]}  "
         output.data(f"{code}{item['agent']}: {one['choice']['label']}")
-        if one.get("gone") is False:
+        if one.get("gone"):
+            output.note("done: the question has left its screen")
+        elif one.get("gone") is False:
             output.note(f"typed, but something still stands there: relay peek {item['agent']}")
     if not answers:
         output.note("nothing is held" if options.held else "nothing asks for yes or no")

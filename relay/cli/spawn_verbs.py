@@ -10,6 +10,7 @@ from typing import Any
 from relay.app.spawning import READY, release, resumable, spawn
 from relay.broker.client import check_person, request
 from relay.cli import output
+from relay.cli.answer_verbs import show_questions
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config import names
@@ -93,6 +94,8 @@ def spawn_verb(options: Any) -> int:
         return 0
     why = f" ({made.reason})" if made.reason else ""
     output.note(f"{made.name} is {made.state}{why}; relay attach {made.name} shows it")
+    if made.state == "blocked":
+        show_questions([made.name])
     return 0
 
 

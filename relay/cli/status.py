@@ -124,7 +124,8 @@ def _print_agents_now(rows: list[AgentRow]) -> None:
     for row in here:
         since = f" for {age(now_ms - row['since_ms'])}"
         unread = f", {row['unread']} unread" if row["unread"] else ""
-        source = f", heard by its {row['source']}" if row["source"] else ""
+        by = "transcript" if row["source"] == "structured" else row["source"]
+        source = f", heard by its {by}" if by else ""
         reason = f" ({row['reason']})" if row["reason"] else ""
         output.toned(
             [

@@ -46,6 +46,8 @@ SETTLED = 1.0
 #: Seconds in which an inner wrap that has lost the terminal still hears the output: its last words.
 #: After that it was killed or stopped, and the output is the agent's own again.
 LAST_WORDS = 1.0
+#: States of an agent that are `blocked` for others while a question stands on its screen.
+_ASKS = (AgentState.STARTING, AgentState.IDLE, AgentState.BUSY)
 
 
 #: A reason that names a usage limit, which ends at a known time.
@@ -171,9 +173,10 @@ class SourceSelector:
 
     def shown(self, change: StateChange) -> StateChange:
         """The agent's state for others: blocked while it asks something on its screen."""
-        if self.question is None or change.state not in (AgentState.IDLE, AgentState.BUSY):
+        if self.question is None or change.state not in _ASKS:
             return change
-        asked = self.question.dialog.text.rpartition("\n")[2]
+        rows = self.question.dialog.text.split("\n")
+        asked = next((row for row in rows if "?" in row), rows[-1]).strip()
         return StateChange(AgentState.BLOCKED, f"asks: {asked[:100]}")
 
     def state_changed(self, change: StateChange, now: float) -> StateChange:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.broker import client
-from relay.broker.client import connect
+from relay.broker import client as broker_client
+from relay.broker.client import BrokerClient, connect
 from relay.config.load import load_for_session
 from relay.config.trust import CONFIG_NAME, trust, user_config
 from relay.core.errors import BrokerUnavailable
@@ -34,9 +34,16 @@ def served(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     A test that wants a process after all begins with ``stop_broker(home)``.
     """
-    monkeypatch.setattr(client, "KNOWN", 0.2)
+    monkeypatch.setattr(broker_client, "KNOWN", 0.2)
     with broker_thread(home, grace=0.2):
         yield
+
+
+@pytest.fixture
+def client(home: Home, served: None) -> Iterator[BrokerClient]:
+    """A connection of the person's."""
+    with connect(home) as client:
+        yield client
 
 
 @pytest.fixture

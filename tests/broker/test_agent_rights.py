@@ -17,7 +17,7 @@ from relay.protocol.message_ops import HISTORY, SEND, STATE, TURN, WAIT
 from relay.protocol.op import Auth, by_name
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, register
-from tests.broker.test_hook_runs import record
+from tests.broker.test_session_requests import record
 from tests.support import unchecked
 
 

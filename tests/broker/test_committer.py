@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -71,22 +70,18 @@ def full_job(batch: Batch) -> None:
         pytest.param(full_job, [fine], ["storage"], id="a-full-disk-for-a-job"),
     ],
 )
-def test_only_a_failing_disk_fails_what_was_handled_with_it(
+async def test_only_a_failing_disk_fails_what_was_handled_with_it(
     tmp_path: Path, job: Any, handlers: list[Any], codes: list[str]
 ) -> None:
     client = FakeClient()
-
-    async def play() -> None:
-        ledger = Ledger(str(tmp_path / "ledger.db"))
-        committer = committing(ledger)
-        for n, handler in enumerate(handlers):
-            committer.submit(handler, AnyRequest(cast(Any, client), n, "op", {}, 0))
-            if job is not None:
-                committer.submit_job(job)
-        await committer.drain()
-        ledger.close()
-
-    asyncio.run(play())
+    ledger = Ledger(str(tmp_path / "ledger.db"))
+    committer = committing(ledger)
+    for n, handler in enumerate(handlers):
+        committer.submit(handler, AnyRequest(cast(Any, client), n, "op", {}, 0))
+        if job is not None:
+            committer.submit_job(job)
+    await committer.drain()
+    ledger.close()
     answers = [client.answers[n] for n in range(len(handlers))]
     assert [answer.get("error", {}).get("code", "") for answer in answers] == codes
 

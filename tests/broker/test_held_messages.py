@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -34,12 +33,6 @@ from tests.broker.support import (
 pytestmark = pytest.mark.usefixtures("served")
 
 OWNER = owner_name()
-
-
-@pytest.fixture
-def client(home: Home) -> Iterator[BrokerClient]:
-    with connect(home) as client:
-        yield client
 
 
 def next_delivery(agent: BrokerClient) -> Json:

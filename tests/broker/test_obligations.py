@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
@@ -32,12 +31,6 @@ from tests.broker.support import Json, broker_thread, kill_broker, register
 
 AWAIT: AwaitMaybe = {"await": True}
 ENDED: Json = {"state": "completed", "text": "Hm.", "started_ms": 5, "ended_ms": 9}
-
-
-@pytest.fixture
-def client(home: Home, served: None) -> Iterator[BrokerClient]:
-    with connect(home) as client:
-        yield client
 
 
 def see(agent: BrokerClient, id_: str) -> Json:

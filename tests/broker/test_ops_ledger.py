@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ from relay.protocol.message_ops import HISTORY, SEND
 from tests.broker.support import register
 
 pytestmark = pytest.mark.usefixtures("served")
-
-
-@pytest.fixture
-def client(home: Home) -> Iterator[BrokerClient]:
-    with connect(home) as client:
-        yield client
 
 
 def say(client: BrokerClient, *bodies: str) -> None:

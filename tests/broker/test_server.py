@@ -6,7 +6,6 @@ import os
 import pwd
 import socket
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,12 +39,6 @@ from tests.support import wait_until
 pytestmark = pytest.mark.usefixtures("served")
 
 OWNER = owner_name()
-
-
-@pytest.fixture
-def client(home: Home) -> Iterator[BrokerClient]:
-    with connect(home) as client:
-        yield client
 
 
 def agent(client: BrokerClient, name: str) -> Json:

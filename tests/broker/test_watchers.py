@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from relay.broker import watchers
@@ -14,12 +12,6 @@ from relay.protocol.broker_ops import WATCH
 from relay.protocol.message_ops import SEND, STATE, TURN
 from relay.ui.watching import Watching
 from tests.broker.support import Json, register
-
-
-@pytest.fixture
-def client(home: Home, served: None) -> Iterator[BrokerClient]:
-    with connect(home) as client:
-        yield client
 
 
 def until(watching: Watching, what: str, **fields: object) -> list[Json]:

@@ -20,7 +20,7 @@ from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import Aggregated
 from relay.protocol.agent_ops import ANSWER, HOOKS_RAN
 from tests.broker.support import register
-from tests.broker.test_hook_runs import record
+from tests.broker.test_session_requests import record
 from tests.cli.fixtures import Run
 from tests.cli.verbs import printed_json, verbs_of
 

@@ -16,8 +16,10 @@ from relay.config import names
 from relay.config.spawned_agents import Spawn, keep
 from relay.core.errors import Timeout, UsageError
 from relay.core.paths import Home
-from relay.protocol.agent_ops import SPAWN
+from relay.protocol.agent_ops import AGENT_STATE, SPAWN
+from tests.broker.support import register
 from tests.cli.verbs import printed_json, verbs_of
+from tests.support import unchecked
 
 verbs = verbs_of(spawn_verbs)
 HELPER = Spawn("Bob", ["claude", "-p", "a b"], "/", parent="Lead")
@@ -112,6 +114,29 @@ def test_a_name_can_be_an_option_and_several_are_written_in_either_way(
         assert [row["name"] for row in printed_json(capsys)] == ["Ann", "Eve"]
     for claim in claims:
         claim.release()
+
+
+def test_what_an_agent_asks_at_its_start_is_shown_with_the_command_that_answers_it(
+    started: list[Spawn],
+    broker_home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    blocked = Spawned("Bob", 1, "blocked", "asks: Trust it?")
+    monkeypatch.setattr(spawn_verbs, "spawn", lambda *_, **__: blocked)
+    choices = [{"key": "1", "label": "No, exit"}, {"key": "2", "label": "Yes"}]
+    question = {"id": "01J" + "0" * 23, "what": "Trust it?", "chosen": 0, "since_ms": 1}
+    with register(broker_home, "Bob") as bob:
+        unchecked(bob).request(
+            AGENT_STATE, state="blocked", question={**question, "choices": choices}
+        )
+        verbs("spawn", "Bob", "--", "claude")
+    shown = capsys.readouterr()
+    assert "  | Trust it?\n  > 1: No, exit\n    2: Yes\n" in shown.out
+    assert shown.err.splitlines() == [
+        "Bob is blocked (asks: Trust it?); relay attach Bob shows it",
+        "Bob asks: relay answer Bob 1 or 2",
+    ]
 
 
 def test_where_no_session_registers_that_is_said(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.directive.grammar import UNCLOSED_MAX, Match, Scanner, TooLong, Unclosed
-
-from .whole_text import scan
+from relay.directive.grammar import UNCLOSED_MAX, Found, Match, Scanner, TooLong, Unclosed
+from tests.directive.whole_text import scan
 
 NAMESPACES = ("relay", "memory", "deploy")
 
@@ -232,7 +233,6 @@ def test_only_registered_namespaces_are_heard() -> None:
 
 
 # ---- what holds for every text ----
-
 PIECES = st.sampled_from(
     [
         "@relay:Bob ",
@@ -335,3 +335,34 @@ def test_long_lines_take_linear_time(shape: str) -> None:
 def test_200_000_characters_arrive_whole() -> None:
     body = "0123456789" * 20_000
     assert said(f"@relay:Bob {body}\n") == [("Bob", body)]
+
+
+PATTERNS = (Path(__file__).parents[2] / "docs" / "patterns.md").read_text(encoding="utf-8")
+SPACES = ("relay", "deploy")
+EXAMPLES = re.findall(
+    r"^(`{3,})text\n(.*?)^\1\n^\1hears\n(.*?)^\1$", PATTERNS, flags=re.MULTILINE | re.DOTALL
+)
+
+
+def described(found: Found) -> str:
+    """One find in the notation of the page: the body's further lines are indented."""
+    if isinstance(found, Unclosed):
+        return f"unclosed to {found.target}"
+    assert isinstance(found, Match)
+    words = " ".join(f"{key}={value}" for key, value in found.attributes.items())
+    body = found.body.replace("\n", "\n    ")
+    return f"{found.namespace} to {found.target}{f' ({words})' if words else ''}: {body}"
+
+
+@pytest.mark.parametrize(("said", "heard"), [(x[1], x[2]) for x in EXAMPLES])
+def test_an_example_of_the_page(said: str, heard: str) -> None:
+    finds = [described(found) for found in scan(said, SPACES)]
+    assert "\n".join(finds or ["nothing"]) + "\n" == heard
+
+
+def test_every_example_is_read() -> None:
+    assert len(EXAMPLES) == len(re.findall(r"^`{3,}hears$", PATTERNS, flags=re.MULTILINE)) > 6
+
+
+def test_the_page_itself_sends_nothing() -> None:
+    assert scan(PATTERNS, SPACES) == []

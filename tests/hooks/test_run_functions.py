@@ -22,6 +22,27 @@ from relay.hooks.run_functions import FunctionRunner
 SHORT = 0.05
 
 
+class Hanging:
+    """A handler that hangs until ``gate`` is open."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        self.gate, self.started = gate, threading.Event()
+
+    def __call__(self) -> None:
+        self.started.set()
+        self.gate.wait()
+
+    async def begun(self) -> bool:
+        return await asyncio.to_thread(self.started.wait, 20)
+
+
+def deploys(handler: Callable[..., object], **options: Any) -> Registry:
+    """A registry with this handler for ``@deploy``."""
+    registry = Registry()
+    registry.add_pattern("deploy", "*", handler, **options)
+    return registry
+
+
 @asynccontextmanager
 async def _runner(registry: Registry, **options: Any) -> AsyncIterator[FunctionRunner]:
     runner = FunctionRunner(registry, grace=SHORT, **options)
@@ -118,12 +139,11 @@ def test_a_handler_that_raises_anything_is_an_outcome(error: BaseException, kind
 
 
 def test_an_error_says_where_in_the_users_code() -> None:
-    registry = Registry()
 
     def deploy() -> None:
         raise ValueError("several\nlines")
 
-    registry.add_pattern("deploy", "*", deploy)
+    registry = deploys(deploy)
     (outcome,) = _pattern(registry)
     assert outcome.error.startswith("ValueError: several lines (line ")
     assert outcome.error.endswith("in deploy)")
@@ -134,8 +154,7 @@ def test_an_error_says_where_in_the_users_code() -> None:
 
 @pytest.mark.parametrize("value", [3, {"injct": "x"}, object()])
 def test_a_handler_that_returns_nonsense_is_an_outcome(value: object) -> None:
-    registry = Registry()
-    registry.add_pattern("deploy", "*", lambda: value)
+    registry = deploys(lambda: value)
     (outcome,) = _pattern(registry)
     assert outcome.end is CallEnd.NONSENSE
     assert "returned" in outcome.error
@@ -159,7 +178,6 @@ async def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
 
 
 async def test_a_hung_call_that_ends_late_hurts_nobody(gate: threading.Event) -> None:
-    registry = Registry()
     ended = threading.Event()
 
     def late() -> str:
@@ -167,7 +185,7 @@ async def test_a_hung_call_that_ends_late_hurts_nobody(gate: threading.Event) ->
         ended.set()
         return "too late"
 
-    registry.add_pattern("deploy", "*", late, timeout=SHORT)
+    registry = deploys(late, timeout=SHORT)
     async with _runner(registry) as runner:
         (outcome,) = await runner.run_pattern("deploy", "x", "", None)
         assert outcome.result is None
@@ -177,7 +195,6 @@ async def test_a_hung_call_that_ends_late_hurts_nobody(gate: threading.Event) ->
 
 
 async def test_an_async_handler_that_hangs_is_cancelled() -> None:
-    registry = Registry()
     cancelled = threading.Event()
 
     async def hang() -> None:
@@ -186,7 +203,7 @@ async def test_an_async_handler_that_hangs_is_cancelled() -> None:
         finally:
             cancelled.set()
 
-    registry.add_pattern("deploy", "*", hang, timeout=SHORT)
+    registry = deploys(hang, timeout=SHORT)
     async with _runner(registry) as runner:
         (outcome,) = await runner.run_pattern("deploy", "x", "", None)
         assert outcome.end is CallEnd.TIMEOUT
@@ -194,7 +211,6 @@ async def test_an_async_handler_that_hangs_is_cancelled() -> None:
 
 
 async def test_an_async_handler_that_refuses_to_end_is_switched_off(gate: threading.Event) -> None:
-    registry = Registry()
 
     async def stubborn() -> None:
         while not gate.is_set():
@@ -203,7 +219,7 @@ async def test_an_async_handler_that_refuses_to_end_is_switched_off(gate: thread
             except asyncio.CancelledError:
                 continue
 
-    registry.add_pattern("deploy", "*", stubborn, timeout=SHORT)
+    registry = deploys(stubborn, timeout=SHORT)
     async with _runner(registry) as runner:
         for _ in range(module.HUNG_PER_HANDLER):
             (outcome,) = await runner.run_pattern("deploy", "x", "", None)
@@ -263,7 +279,6 @@ async def test_the_blame_for_a_blocked_loop_goes_to_the_one_that_blocks(
 
 
 async def test_at_most_that_many_sync_handlers_run_at_once(gate: threading.Event) -> None:
-    registry = Registry()
     running: list[int] = []
     two = threading.Event()
 
@@ -273,7 +288,7 @@ async def test_at_most_that_many_sync_handlers_run_at_once(gate: threading.Event
             two.set()
         gate.wait()
 
-    registry.add_pattern("deploy", "*", handler)
+    registry = deploys(handler)
     async with _runner(registry, workers=2) as runner:
         calls = [
             asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None)) for _ in range(5)
@@ -289,17 +304,11 @@ async def test_too_many_waiting_calls_are_refused(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WAITING_MAX", 2)
-    registry = Registry()
-    started = threading.Event()
-
-    def hang() -> None:
-        started.set()
-        gate.wait()
-
-    registry.add_pattern("deploy", "*", hang)
+    hang = Hanging(gate)
+    registry = deploys(hang)
     async with _runner(registry, workers=1) as runner:
         first = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-        assert await asyncio.to_thread(started.wait, 20)
+        assert await hang.begun()
         second = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
         await asyncio.sleep(0)
         (outcome,) = await runner.run_pattern("deploy", "x", "", None)
@@ -313,17 +322,11 @@ async def test_too_many_waiting_calls_are_refused(
 
 
 async def test_a_caller_that_is_cancelled_leaves_the_runner_usable(gate: threading.Event) -> None:
-    registry = Registry()
-    started = threading.Event()
-
-    def handler() -> None:
-        started.set()
-        gate.wait()
-
-    registry.add_pattern("deploy", "*", handler)
+    handler = Hanging(gate)
+    registry = deploys(handler)
     async with _runner(registry, workers=1) as runner:
         call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-        assert await asyncio.to_thread(started.wait, 20)
+        assert await handler.begun()
         call.cancel()
         await asyncio.wait({call})
         assert call.cancelled()
@@ -334,17 +337,11 @@ async def test_a_caller_that_is_cancelled_leaves_the_runner_usable(gate: threadi
 async def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(
     gate: threading.Event,
 ) -> None:
-    registry = Registry()
-    started = threading.Event()
-
-    def hang() -> None:
-        started.set()
-        gate.wait()
-
-    registry.add_pattern("deploy", "*", hang)
+    hang = Hanging(gate)
+    registry = deploys(hang)
     runner = FunctionRunner(registry, grace=SHORT)
     call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-    assert await asyncio.to_thread(started.wait, 20)
+    assert await hang.begun()
     await runner.close(timeout=0)
     (outcome,) = await runner.run_pattern("deploy", "x", "", None)
     assert (outcome.end, outcome.error) == (CallEnd.REFUSED, "relay is closing")
@@ -356,12 +353,11 @@ async def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(
 async def test_a_loop_that_ends_after_closing_has_given_it_up_ends_in_peace(
     gate: threading.Event,
 ) -> None:
-    registry = Registry()
 
     async def block() -> None:
         gate.wait(10)
 
-    registry.add_pattern("deploy", "*", block)
+    registry = deploys(block)
     runner = FunctionRunner(registry, grace=SHORT)
     call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", ""))
     await asyncio.sleep(SHORT)
@@ -376,14 +372,13 @@ async def test_a_loop_that_ends_after_closing_has_given_it_up_ends_in_peace(
 
 
 async def test_closing_cancels_async_handlers() -> None:
-    registry = Registry()
     started = threading.Event()
 
     async def forever() -> None:
         started.set()
         await asyncio.Event().wait()
 
-    registry.add_pattern("deploy", "*", forever)
+    registry = deploys(forever)
     runner = FunctionRunner(registry, grace=20)
     call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
     assert await asyncio.to_thread(started.wait, 20)
@@ -393,7 +388,6 @@ async def test_closing_cancels_async_handlers() -> None:
 
 
 def test_an_async_handler_can_run_programs() -> None:
-    registry = Registry()
 
     async def run() -> str:
         process = await asyncio.create_subprocess_exec(
@@ -402,7 +396,7 @@ def test_an_async_handler_can_run_programs() -> None:
         output, _ = await process.communicate()
         return output.decode().strip()
 
-    registry.add_pattern("deploy", "*", run)
+    registry = deploys(run)
     assert _pattern(registry)[0].result == Result(("out",))
 
 
@@ -473,17 +467,12 @@ async def test_what_has_not_begun_when_nobody_waits_any_more_never_does(
     gate: threading.Event,
 ) -> None:
     registry = Registry()
-    started = threading.Event()
     ran: list[int] = []
-
-    def hang() -> None:
-        started.set()
-        gate.wait()
-
+    hang = Hanging(gate)
     _hooks(registry, hang, *(lambda: ran.append(1) for _ in range(3)))
     async with _runner(registry, workers=1) as runner:
         call = asyncio.ensure_future(runner.call_all(_calls(registry)))
-        assert await asyncio.to_thread(started.wait, 20)
+        assert await hang.begun()
         call.cancel()
         await asyncio.wait({call})
         gate.set()
@@ -567,12 +556,8 @@ async def test_without_a_loop_to_be_had_functions_of_the_event_still_speak(
 
 async def test_nothing_begins_once_closing_has_waited_long_enough(gate: threading.Event) -> None:
     registry = Registry()
-    started = threading.Event()
     ran: list[str] = []
-
-    def hang() -> None:
-        started.set()
-        gate.wait()
+    hang = Hanging(gate)
 
     async def asynchronous() -> None:
         ran.append("async")
@@ -580,7 +565,7 @@ async def test_nothing_begins_once_closing_has_waited_long_enough(gate: threadin
     _hooks(registry, hang, lambda: ran.append("sync"), lambda: asynchronous())
     async with _runner(registry, workers=1) as runner:
         together = asyncio.ensure_future(runner.call_all(_calls(registry)))
-        assert await asyncio.to_thread(started.wait, 20)
+        assert await hang.begun()
         await runner.close(SHORT)
         gate.set()
         ends = [outcome.end for outcome in await together]
@@ -644,7 +629,6 @@ def test_sys_exit_in_a_task_left_behind_does_not_end_the_loop() -> None:
 def test_what_fails_in_a_task_left_behind_is_no_traceback_on_the_screen(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    registry = Registry()
     failed = threading.Event()
 
     async def leave() -> None:
@@ -654,7 +638,7 @@ def test_what_fails_in_a_task_left_behind_is_no_traceback_on_the_screen(
 
         asyncio.get_running_loop().call_soon(fail)
 
-    registry.add_pattern("deploy", "*", leave)
+    registry = deploys(leave)
     assert _pattern(registry)[0].ok
     assert failed.wait(5)
     assert not caplog.records
@@ -670,7 +654,6 @@ def test_functions_beyond_those_that_can_wait_fail_and_the_others_run(
 
 
 def test_no_more_blocking_calls_of_async_handlers_run_at_once_than_there_are_threads() -> None:
-    registry = Registry()
     threads: set[int] = set()
 
     async def many() -> None:
@@ -679,7 +662,7 @@ def test_no_more_blocking_calls_of_async_handlers_run_at_once_than_there_are_thr
     def note() -> None:
         threads.add(threading.get_ident())
 
-    registry.add_pattern("deploy", "*", many)
+    registry = deploys(many)
     assert _pattern(registry)[0].ok
     assert 0 < len(threads) <= 8
 

@@ -6,6 +6,7 @@ Their models are scripted; what a model was told of its call is what the program
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack, chdir
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from tests.agents.installs import documented_hooks
 from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.governed import GREET, GovernedAgent, GovernedProject, governed
-from tests.real_agents.model import Read, ScriptedModel, Shell, Step, Tool, Write
+from tests.real_agents.model import Read, Say, ScriptedModel, Shell, Step, Tool, Write
 from tests.real_agents.people import PATIENCE
 from tests.real_agents.recipe import Options
+from tests.real_agents.wrapped import Room
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
@@ -78,6 +80,59 @@ def test_a_claude_and_a_codex_work_by_intents(
         not_without_its_session(project, bob)
         not_without_the_person(bob)
         the_story(project)
+
+
+def test_a_claude_works_in_the_turn_in_which_it_selects_and_asks_its_person_once(
+    claude: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    with governed(tmp_path, model) as project:
+        allowed = {"permissions": {"allow": ["Write"]}}  # for the rest it has a dialog of its own
+        ann = project.start("Ann", "claude", claude, Options(asks=True, settings=allowed))
+        new = str(project.root / "src" / "new.py")
+        selects = Say("I greet people.\n\n@intent:select INT-001\n\n")
+        assert not ann.does(selects, Write(new, "x = 1\n")).refusal
+        assert project.file("src/new.py") == "x = 1\n"
+        wait_until(lambda: ann.heard("<intent_context>"), PATIENCE, "the context")
+        ann.rest()
+        assert not ann.heard("No answer needed")
+        before = ann.begins(Shell("git push origin main"))
+        wait_until(lambda: relay_json("items"), PATIENCE, "the question to the person")
+        ann.wrapped.terminal.wait_for("relay is asked")
+        [asked] = relay_json("items")
+        relay("answer", asked["id"], "always")
+        assert "failed to push" in ann.told(before).text  # it ran, without another dialog
+        ann.rest()
+        assert "failed to push" in ann.does(Shell("git push origin main")).text
+        assert '- "git push origin main"' in project.file(".orchestration/active_intents.yaml")
+
+
+def test_two_claudes_without_intents_are_told_of_each_others_changes(
+    claude: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    (root / "relay.config.py").write_text('config = {"claims": "notice"}\n')
+    (root / "src" / "greet.py").write_text(GREET)
+    with ExitStack() as stack, chdir(root):
+        relay("trust", str(root / "relay.config.py"))
+        project = GovernedProject(tmp_path, Room(tmp_path, model, stack), model)
+        ann = project.start("Ann", "claude", claude, Options(asks=False, settings=ALLOWED))
+        bob = project.start("Bob", "claude", claude, Options(asks=False, settings=ALLOWED))
+        append = Shell("echo '# more' >>src/greet.py")
+        for agent in (ann, bob):
+            agent.does(Read(str(root / "src" / "greet.py")))
+        assert "relay: " not in ann.does(append, hold="ann works on").text
+        wait_until(lambda: {"holds src/greet.py", None} == {*reasons()}, PATIENCE, "the claim")
+        told = bob.does(append).text
+        assert "Being changed by another agent" in told and "by Ann, begun" in told
+        project.go_on("ann works on")
+        ann.rest()
+        assert "was changed by Bob" in ann.does(append).text
+        assert project.file("src/greet.py") == GREET + "# more\n" * 3
+
+
+def reasons() -> list[str | None]:
+    return [row["reason"] for row in relay_json("agents")]
 
 
 # opencode is governed in a headless turn: see test_personas.

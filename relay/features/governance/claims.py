@@ -61,7 +61,7 @@ class Clash:
 
     def text(self, now_ms: int) -> str:
         """The same for a call that goes on."""
-        said = [self.refusal(now_ms).error] if self.held else []
+        said = [f"{self.refusal(now_ms).error}."] if self.held else []
         if self.stale:
             said.append(refusals.stale_file(self.stale).error)
         return (

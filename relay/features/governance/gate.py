@@ -860,8 +860,11 @@ class Gate:
 
     def _always(self, call: GateCall, document: IntentDocument) -> str:
         """Who has allowed such calls once and for all; "" where nobody has."""
-        intent, key = self._intent(document), always_key(call, self.run)
-        if not key or not isinstance(intent, Intent) or key not in intent.always_allow:
+        intent = self._intent(document)
+        if not isinstance(intent, Intent) or not intent.always_allow:
+            return ""
+        key = always_key(call, self.run)
+        if key not in intent.always_allow:
             return ""
         known = self._store.always(self.run.root, intent.id, key)
         return f"the person, always for {intent.id}" if known else ""

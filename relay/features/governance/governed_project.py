@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relay.agents.hook_codec import AgentHookCall
@@ -18,12 +18,13 @@ from relay.core.errors import RelayError, UsageError, did_you_mean
 from relay.core.visible import visible
 from relay.features.governance import refusals
 from relay.features.governance.call_plan import GateCall, gate_call
+from relay.features.governance.confined_shell import ConfinedShell
 from relay.features.governance.gate import Gate, surely_reads
 from relay.features.governance.governance_store import Lease
 from relay.features.governance.intents import Status, intent_context, reminder, rules
 from relay.features.governance.orchestration import IntentsFile, add_lesson, read_lessons
 from relay.features.governance.shell_lines import UnreadableLine, commands_of
-from relay.features.governance.start import ACTIONS
+from relay.features.governance.start import ACTIONS, held_shell
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import TraceEntry, TraceKind
 
@@ -42,6 +43,15 @@ class GovernedProject:
     #: The model that spoke last; "" where nothing says.
     model: Callable[[], str]
     close: Callable[[], None]
+
+    def hold(self, run_folder: str, env: dict[str, str], cwd: str) -> dict[str, str]:
+        """Have the kernel hold the agent's shell calls, where that can be, before it starts;
+        returns what its environment has to hold beside ``env``. Raises OSError."""
+        kind = self.gate.run.kind
+        added, given = held_shell(run_folder, kind, env, cwd)
+        if given:
+            self.gate.run = replace(self.gate.run, shell=ConfinedShell(run_folder, kind, **given))
+        return added
 
     # -- around a tool call
 

@@ -40,10 +40,9 @@ from relay.core.paths import Home
 from relay.core.processes import become_monitor, mark
 from relay.directive.escape import clean
 from relay.directive.redact import redact
-from relay.features.governance.confined_shell import ConfinedShell
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.session import GovernedAgent, project_opener
-from relay.features.governance.start import git_environment, held_shell
+from relay.features.governance.start import git_environment
 from relay.features.personas.settings import PersonaSpec, parse_persona
 from relay.protocol.turns import (
     ALIVE_EVERY,
@@ -264,7 +263,7 @@ class HeadlessTurn:
         more = {"RELAY_PORT": str(run.endpoint.port), "RELAY_TOKEN": self._token}
         if self._governed:
             more |= git_environment(env)
-            more |= self._governed.hold(kind, {**env, **plan.env}, os.getcwd())
+            more |= self._governed.hold({**env, **plan.env}, os.getcwd())
         return plan.argv, {**env, **more, **plan.env}
 
     def _refuses(self, call: AgentHookCall) -> str:
@@ -344,14 +343,9 @@ class GovernedTurn:
         self._project = project_opener(home, agent, os.getpid(), None)(root)
         self.rules = self._project.rules(words=False)
 
-    def hold(self, kind: str, env: dict[str, str], cwd: str) -> dict[str, str]:
-        """Have the kernel hold its shell calls, where that can be; returns what its environment
-        has to hold. Raises OSError."""
-        added, given = held_shell(self._folder, kind, env, cwd)
-        if given:
-            gate = self._project.gate
-            gate.run = replace(gate.run, shell=ConfinedShell(self._folder, kind, **given))
-        return added
+    def hold(self, env: dict[str, str], cwd: str) -> dict[str, str]:
+        """Have the kernel hold its shell calls; see GovernedProject.hold."""
+        return self._project.hold(self._folder, env, cwd)
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         await self._project.select_in_shell(call)

@@ -13,6 +13,7 @@ from typing import Any
 from relay.app.spawning import READY, release, spawn
 from relay.broker.client import check_person, connect
 from relay.cli import output, table
+from relay.cli.answer_verbs import show_questions
 from relay.cli.config_verbs import trust_file
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
@@ -180,6 +181,8 @@ def _tell_up(rows: list[Json], in_json: bool) -> int:
     )
     if not failed and rows:
         output.note(f"relay attach {rows[0]['name']} shows one; relay down ends them")
+    if asking := [row["name"] for row in rows if row["state"] == "blocked"]:
+        show_questions(asking)
     return EXIT_FAILED if failed else 0
 
 

@@ -103,7 +103,8 @@ def test_what_is_changed_in_a_turn_that_runs_is_another_ones(folder: Folder) -> 
     assert not ann.writes("new.py", "1\n") and ann.holds == ["new.py"]
     clash = bob.asks("new.py")
     assert [one.agent for one in clash.held] == ["Ann"]
-    assert "Being changed by another agent" in clash.text(folder.now)
+    told = clash.text(folder.now)
+    assert "Being changed by another agent" in told and "by Ann, begun 0 s ago. Look at" in told
     # Bob goes on all the same, and is the one of whom Ann is told then.
     assert bob.claims.free(clash.held, folder.now) == list(clash.held) and bob.holds == ["new.py"]
     (folder.path / "new.py").write_text("2\n")

@@ -13,7 +13,7 @@ from relay.core.paths import Home
 from relay.protocol.agent_ops import HOOKS_RAN
 from relay.protocol.message_ops import EVENT
 from tests.broker.support import message_id, register
-from tests.broker.test_hook_runs import record
+from tests.broker.test_session_requests import record
 from tests.cli.fixtures import Run
 from tests.support import wait_until
 
