@@ -12,7 +12,6 @@ from relay.cli.verbs import verb
 from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
 from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
-from relay.core.features import modules
 from relay.core.paths import Home, working_folder
 from relay.core.visible import age, tone
 from relay.protocol.agent_ops import AGENTS, AgentRow
@@ -101,6 +100,8 @@ def status_verb(options: Any) -> int:
     if waiting or found["held"]:
         output.toned([(waiting or f"{found['held']:,} held", "need"), (": relay items", "")])
     _print_work(found)
+    from relay.core.features import modules  # functools: relay agents does without
+
     for module in modules("status_lines"):
         lines = getattr(module.module, "status_lines", None)
         for level, text, hint in lines(home, working_folder()) if lines else ():
