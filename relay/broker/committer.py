@@ -30,7 +30,7 @@ from relay.protocol.message_ops import SEND, DeliveryState, EventStored, Message
 BATCH_MAX = 1024
 #: The time slice of one client, in seconds: a client that uses it up goes to the back of the queue.
 TURN = 0.01
-#: Messages after which the clock is looked at: fewer are not worth a commit of their own.
+#: Requests after which the clock is looked at among messages: fewer are not worth a commit.
 WORTH_A_COMMIT = 64
 #: Seconds until a job is done again that was undone.
 AGAIN_AFTER = 1.0
@@ -122,11 +122,11 @@ class Committer:
         batch = Batch(self._now_ms(), self.observer)
         end = monotonic() + TURN
         try:
-            for _ in range(min(len(pending), BATCH_MAX)):
+            for at in range(min(len(pending), BATCH_MAX)):
                 entry = pending.popleft()
                 if isinstance(entry, tuple):
                     self._apply(batch, *entry)
-                    if not len(batch.sends) % WORTH_A_COMMIT and monotonic() > end:
+                    if (not batch.sends or at % WORTH_A_COMMIT == 0) and monotonic() > end:
                         self._let_others_pass(entry[1].client)
                         break
                 else:
