@@ -94,7 +94,7 @@ def wait_until_nothing_is_due(home: Home, seconds: float) -> bool:
     end = time.monotonic() + seconds
     with closing(sqlite3.connect(home.ledger)) as db:
         while time.monotonic() < end:
-            if not db.execute("SELECT EXISTS (SELECT 1 FROM evaluations_due)").fetchone()[0]:
+            if not db.execute("SELECT EXISTS (SELECT 1 FROM due)").fetchone()[0]:
                 return True
             time.sleep(0.002)
     return False

@@ -26,6 +26,8 @@ SomeRow = TypeVar("SomeRow", MessageRow, HistoryRow, DeliveryRow)
 #: The reason for the state of an agent that waits for a person's yes or no.
 _ASKS = "waits for your yes or no: relay items"
 #: … of an agent whose session does not run: it is not heard, and nothing reaches it.
+#: Begins a note of an agent's session: files that are its own until its turn is over.
+_HOLDS = "holds "
 _DEAF = "deaf: its session has ended, and starts again within a minute"
 
 
@@ -119,6 +121,9 @@ class Member:
         """Set the names, roles and #channels whose presence it follows."""
         self.presence = presence
 
+    def _holds(self) -> str:
+        return next((note for note in self.notes if note.startswith(_HOLDS)), "")
+
     def describe(self, source: str | None, notes: list[str] | None) -> None:
         """Take what the session reports of its agent; None leaves a value as it is."""
         if source is not None:
@@ -149,7 +154,7 @@ class Member:
         return {
             "name": self.name,
             "state": state,
-            "reason": reason,
+            "reason": reason or (self.live and self._holds()) or None,
             "kind": record.kind,
             "pid": record.pid if self.live else None,
             "cwd": record.cwd,

@@ -26,6 +26,8 @@ from relay.config.load import (
     mistakes_of,
 )
 from relay.config.manifest import Manifest, read_manifest, write_manifest
+from relay.config.mistakes import Mistakes
+from relay.config.settings import check_spelling
 from relay.config.trust import (
     CONFIG_NAME,
     GONE,
@@ -253,8 +255,14 @@ def run_check(args: Options) -> int:
         said = f"no mistake found (patterns: {len(patterns)}, hooks: {len(hooks)})"
     else:
         compile_config(file)
-        warnings = ["it is not trusted, so it did not run: only its syntax was checked"]
-        said = "no mistake found in its syntax"
+        mistakes = Mistakes(file.path, file.data.decode(errors="replace"))
+        check_spelling(file.data, mistakes)
+        try:
+            mistakes.check()
+        except ConfigError as error:
+            raise _refused(file, mistakes_of(error), "so it cannot be used") from None
+        warnings = ["it is not trusted, so it did not run: syntax and keys were checked"]
+        said = "no mistake found in its syntax and keys"
     if args.json:
         output.as_json(
             {

@@ -176,6 +176,9 @@ def known(home: Home, cwd: str, explicit: str | None = None) -> Known:
             events += found.events if found is not None else every_event()
             if found is not None and (found.settings["routes"] or found.features.get("personas")):
                 events.append(_GUARD)  # a turn of the agent's may have limits
+            claims = found is not None and found.features.get("claims")
+            if claims and claims.get("mode") != "off":
+                events += [_GUARD, _TOLD]
             if found is not None and mcp is None:
                 mcp = found.settings["mcp"]
             if found is not None and _routes_tool_calls(found):

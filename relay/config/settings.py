@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from relay.config import door
 from relay.config.door import Setting
 from relay.config.mistakes import Mistakes
 from relay.core.errors import ConfigError, RelayError, did_you_mean
+from relay.hooks.events import event_names
 from relay.hooks.hook_types import Command, Url
 from relay.hooks.registry import (
     TIMEOUT_DEFAULT,
@@ -232,6 +234,37 @@ def apply_dictionaries(
                 options = _options(entry, ROUTE_KEYS, f"routes[{key!r}]")
                 registry.add_route(key, options.pop("handler"), source=source, **options)
     return settings
+
+
+def check_spelling(source: bytes, mistakes: Mistakes) -> None:
+    """Note the keys that are unknown in the dictionaries of a file, of which nothing runs."""
+    tables: dict[str, ast.Dict] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            tables |= {one.id: node.value for one in node.targets if isinstance(one, ast.Name)}
+    for key, value in _texts_of(tables.get("config")):
+        with mistakes.at(key):
+            name = _known_key(key)
+            if name in ("hooks", "routes") and isinstance(value, ast.Dict):
+                tables.setdefault(name, value)
+    for key, entry in _texts_of(tables.get("hooks")):
+        with mistakes.at(key):
+            event_names(key)
+        for option, _ in _texts_of(entry):
+            with mistakes.at(option):
+                known_key(option, HOOK_KEYS, f"hooks[{key!r}]")
+    for key, entry in _texts_of(tables.get("routes")):
+        for option, _ in _texts_of(entry):
+            with mistakes.at(option):
+                known_key(option, ROUTE_KEYS, f"routes[{key!r}]")
+
+
+def _texts_of(table: ast.expr | None) -> Iterator[tuple[str, ast.expr]]:
+    """The keys of a dictionary that stand there as texts, and their values."""
+    if isinstance(table, ast.Dict):
+        for key, value in zip(table.keys, table.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value, value
 
 
 def merged(farther: Settings, nearer: Settings) -> Settings:

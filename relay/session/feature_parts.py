@@ -45,9 +45,9 @@ class FeatureParts:
         By the mode "steer" it is something to work with, in the turn that runs if that can be."""
         self.actions.answer(id_, text, mode)
 
-    def note(self, text: str) -> None:
-        """Tell the person, in ``relay status``."""
-        self.queue.post(PersonNote(text))
+    def note(self, text: str, instead_of: str = "") -> None:
+        """Tell the person, in ``relay status``, in the place of an earlier note."""
+        self.queue.post(PersonNote(text, instead_of))
 
     def spawn(self, work: Awaitable[None]) -> None:
         """Have it done beside the session; what fails is noted."""

@@ -98,7 +98,9 @@ class Session:
         """Carry out the session's own commands, and pass on the others."""
         for command in found:
             if isinstance(command, commands.PersonNote):
-                self._sources.note(command.text)
+                self._sources.forget(command.instead_of)
+                if command.text:
+                    self._sources.note(command.text)
                 yield from self._report_agent()
             elif isinstance(command, commands.AgentNotice):
                 # A message for which there is no room becomes a note.

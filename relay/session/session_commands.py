@@ -269,6 +269,8 @@ class PersonNote(DriverCommand, SessionEvent):
     """Tell the person something: in ``relay status``, never in the agent's terminal."""
 
     text: str
+    #: The note that it replaces; with an empty text that one only goes.
+    instead_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

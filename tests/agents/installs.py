@@ -74,3 +74,10 @@ def everything(launch: Launch, base: Path) -> str:
     """All that the agent gets: words, environment, files."""
     files = [path.read_text() for path in (base / "run").rglob("*") if path.is_file()]
     return "\n".join([*launch.argv, *launch.env.values(), *files])
+
+
+def documented_hooks() -> dict[str, Any]:
+    """What docs/agents/gemini.md tells the person to put into their own settings."""
+    text = (Path(__file__).parents[2] / "docs" / "agents" / "gemini.md").read_text()
+    found: dict[str, Any] = json.loads(text.partition("```json\n")[2].partition("```")[0])
+    return found

@@ -9,7 +9,7 @@ import pytest
 from relay.agents import hook_codec
 from relay.agents.codex.adapter import ASKS
 from relay.agents.hook_codec import PERMISSION, AgentHookCall, HookCodec
-from relay.agents.known_agents import HOOK_CODECS, make_hook_codec, untold
+from relay.agents.known_agents import HOOK_CODECS, make_hook_codec, ungated, untold
 from relay.agents.launch import TOOL_EVENTS, TURN_EVENTS, wants_tcp
 from relay.hooks.events import HookEventName, problem
 from relay.hooks.hook_types import Aggregated, Decision
@@ -462,5 +462,6 @@ def test_hooks_that_never_run_are_named_with_the_reason() -> None:
     assert note.endswith("started: on_pre_compress")
     [note] = untold("claude", {"hooks": True, "untold": "they are off"}, has)
     assert note == f"these hooks never run here, because they are off{names}"
+    assert ungated("aider", {}, lambda event: False) == []
     [note] = untold("aider", {}, has)
     assert note.endswith(f"aider has no hooks of its own for them{names}")

@@ -21,9 +21,7 @@ from relay.session.hook_server import HookServer
 from tests.agents.installs import run_of
 
 TOKEN = "the-token"
-
 WHY = "relay was not asked"
-
 EVENT = {
     "hook_event_name": "PreToolUse",
     "tool_input": {"command": "echo 'é' \"$x\" `y` \\n %s \x7f"},

@@ -143,11 +143,8 @@ def test_where_a_project_can_change_relays_server_its_tools_have_no_name(
 
 
 AGENTS = sorted(PLANNERS)
-
 HOOKED = sorted(HOOK_CODECS)
-
 TOOLS, TURNS = ("BeforeTool", "AfterTool"), ("AfterAgent", "PreCompress")
-
 #: Command lines that start something else than a conversation.
 OTHERS = {
     "aider": ["--message hi", "-m hi", "--version", "--commit", "--message-file=x"],
@@ -164,7 +161,6 @@ OTHERS = {
         *("--input-format stream-json --output-format stream-json", "--acp", "-i hello -h"),
     ],
 }
-
 #: Command lines that start one, though some look as if they did not.
 TALKS = {
     "aider": ["--model x a.py", "-- --message x", "--read --message"],
@@ -181,7 +177,6 @@ TALKS = {
         "--include-directories=/srv/one --yolo",
     ],
 }
-
 #: Starts that hooks cannot be put into: the arguments, the environment, and a word of the reason.
 UNHOOKED: dict[str, list[tuple[str, dict[str, str], str]]] = {
     "claude": [

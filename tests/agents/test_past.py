@@ -16,7 +16,6 @@ from relay.agents.past import ClaudeTurns, CodexTurns, PastReader, last_turns
 from relay.protocol.past_turns import PastEnd, PastTurns
 
 HERE = Path(__file__).parent
-
 FILES = {
     **{path.stem[:12]: path for path in sorted((HERE / "claude").glob("recorded/**/*.jsonl"))},
     **{path.stem[-12:]: path for path in sorted((HERE / "codex").glob("recorded/**/*.jsonl"))},

@@ -22,7 +22,6 @@ PATCH = """\
 *** End of File
 *** End Patch
 """
-
 PATCHED: dict[str, Any] = {
     "writes": ("src/a.py", "e"),
     "deletes": ("c d",),

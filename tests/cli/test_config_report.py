@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -233,6 +234,34 @@ def test_check_finds_mistakes_of_syntax_without_running(relay: Verb) -> None:
         relay("config", "check")
     with pytest.raises(ConfigError, match="no configuration file missing"):
         relay("config", "check", "missing.py")
+
+
+def test_check_finds_unknown_keys_without_running(
+    relay: Verb, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = tmp_path / "ran"
+    Path(CONFIG_NAME).write_text(
+        f"""open({str(ran)!r}, 'w').close()
+NAME = "idle_seconds"
+config = {{
+    "idle_secnds": 3,
+    NAME: 2, "idleSeconds": 1,
+    "hooks": {{"before_tol": print}},
+}}
+hooks = {{"on_idle": {{"handler": print, "on_failur": "block"}}, **{{}}}}
+routes = {{"mine": {{"kind": []}}}}
+"""
+    )
+    with pytest.raises(ConfigError, match="has 3 mistakes, so it cannot be used") as refused:
+        relay("config", "check")
+    mistakes = cast(list[str], refused.value.details["mistakes"])
+    lines = [line.partition(f"{CONFIG_NAME}:")[2] for line in mistakes]
+    assert [line.partition(":")[0] for line in lines] == ["4", "8", "9"]
+    assert "did you mean 'idle_seconds'" in lines[0] and "'on_failure'" in lines[1]
+    assert not ran.exists()
+    Path(CONFIG_NAME).write_text("config = {'hooks': {'before_tol': print}}\n")
+    with pytest.raises(ConfigError, match="unknown event 'before_tol'"):
+        relay("config", "check")
 
 
 def test_show_masks_the_secrets_of_memory(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,6 +153,7 @@ def test_the_inbox_is_seen_once_printed(relay: Run, broker_home: Home) -> None:
         push = deliver(bob)
         assert (push["push"], push["id"], push["state"]) == ("receipt", id_, "seen")
         assert relay("inbox").stderr == f"nothing new for {OWNER}\n"
+        assert "did you mean Bob" in relay("send", "Bbo", "x").stderr
         assert len(listed(relay("inbox", "--all", "--json"))) == 1
 
 

@@ -130,13 +130,7 @@ def test_another_process_asks_the_hooks_of_the_session(tmp_path: Path) -> None:
         assert fire("before_tool", "Read", "x")["results"] == []
         unknown = fire("before_tol", "Bash", "ls", status=2)["error"]
         assert unknown["code"] == "unsupported_event"
-        invalid = fire("before_tool", status=2)["error"]
-        assert (invalid["code"], "tool_name" in invalid["message"]) == ("validation_failure", True)
-
         wait_until(lambda: denied["correlation_id"] in relay("hooks", "log", "--json"), 20)
-    wait_until(lambda: [one["state"] for one in relay_json("agents")] == ["gone"], 30)
-    gone = fire("before_tool", "Bash", "ls", status=1)["error"]
-    assert gone["code"] == "no_session"
 
 
 @pytest.mark.smoke
@@ -161,14 +155,6 @@ def test_an_untrusted_hook_file_does_not_run_and_says_so(tmp_path: Path) -> None
         wait_registered("A")
         wait_until(lambda: f"relay trust {folder / 'hooks.json'}" in relay("status"), 20)
     assert not (folder / "ran").exists()
-
-
-def test_a_change_asks_for_trust_again(tmp_path: Path) -> None:
-    folder = project(tmp_path)
-    (folder / "relay.config.py").write_text(CONFIG + "\n# changed\n")
-    with wrapped(["sh", "-c", "echo started; read x"], name="A", cwd=folder) as program:
-        program.wait_for("started")
-        assert "not trusted" in program.output or "changed" in program.output
 
 
 def test_a_broken_configuration_costs_its_handlers_and_nothing_else(tmp_path: Path) -> None:
@@ -279,11 +265,3 @@ def test_of_a_program_without_hooks_it_is_said_that_they_never_run(tmp_path: Pat
         assert gate.endswith("has no hooks of its own for them")
         assert others.startswith("these hooks never run here")
         assert others.endswith(": on_before_agent, on_notification")
-
-
-def test_nothing_is_said_where_no_hook_is_for_tools(tmp_path: Path) -> None:
-    text = GATED.replace("before_tool", "idle")
-    with wrapped(python(ECHO), name="Bob", cwd=project(tmp_path, text)):
-        wait_registered("Bob")
-        wait_until(lambda: relay_json("status")["agents"][0]["source"] == "screen")
-        assert notes() == []

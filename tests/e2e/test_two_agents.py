@@ -95,24 +95,9 @@ def test_a_message_waits_for_an_agent_that_is_not_there_yet() -> None:
             zoe.wait_for("GOT Relay message .*: are you there")
 
 
-def test_a_shell_command_sends_and_waits() -> None:
-    with wrapped(python(ECHO), name="Bob") as bob:
-        wait_registered("Bob")
-        relay("send", "Bob", "from a shell", "--wait=30")
-        bob.wait_for("GOT Relay message .*: from a shell")
-        assert states(body="from a shell") == ["seen"]
-
-
-def test_an_unknown_name_is_refused_in_a_shell_with_a_suggestion() -> None:
-    with wrapped(python(ECHO), name="Bob"):
-        wait_registered("Bob")
-        assert "did you mean Bob" in relay("send", "Bbo", "x", status=3)
-
-
-def test_names_are_made_unique_and_a_taken_one_is_refused() -> None:
+def test_names_are_made_unique() -> None:
     with wrapped(["cat"]), wrapped(["cat"]):
         wait_registered("cat", "cat-2")
-        assert "cat" in relay("wrap", "--name", "cat", "--", "true", status=1)
 
 
 def test_a_draft_is_left_alone() -> None:
@@ -147,21 +132,12 @@ def test_what_the_person_types_is_not_the_agents_words() -> None:
         assert len([row for row in relay_json("history") if row["body"] == "once only"]) == 1
 
 
-def test_the_exit_status_is_the_agents() -> None:
-    with wrapped(["sh", "-c", "exit 7"]) as program:
-        assert program.wait() == 7
-
-
 def test_the_last_words_of_a_program_that_exits_at_once_are_sent() -> None:
     with wrapped(python(ECHO), name="Bob") as bob:
         wait_registered("Bob")
         with wrapped(["printf", "@relay:Bob last words"], name="Short") as short:
             assert short.wait() == 0
         bob.wait_for("GOT Relay message .* from agent Short: last words")
-
-
-def test_a_command_that_does_not_exist_starts_nothing() -> None:
-    assert "no-such-program" in relay("wrap", "--", "no-such-program", status=127)
 
 
 def test_a_question_that_nobody_answers_is_reported_in_time() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from relay.agents.codex.launch import trusted_hash
 from relay.core.paths import Home
-from tests.agents.gemini.documented import documented_hooks
+from tests.agents.installs import documented_hooks
 from tests.config.trusted import trusted
 from tests.real_agents.model import Say, ScriptedModel, Shell
 from tests.real_agents.people import wait_state

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relay.features.confine import landlock
-from tests.agents.gemini.documented import documented_hooks
+from tests.agents.installs import documented_hooks
 from tests.real_agents.conftest import Binary
 from tests.real_agents.governed import GovernedAgent, governed
 from tests.real_agents.model import ScriptedModel, Shell, Write

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from relay.features.governance.mutation import content_hash
-from tests.agents.gemini.documented import documented_hooks
+from tests.agents.installs import documented_hooks
 from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.governed import GREET, GovernedAgent, GovernedProject, governed

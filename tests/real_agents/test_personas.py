@@ -17,7 +17,7 @@ from relay.features.automations.automation_context import LanguageModel
 from relay.features.automations.settings import parse_llm
 from relay.features.confine import landlock
 from relay.features.governance.confined_shell import WAYS
-from tests.agents.gemini.documented import documented_hooks
+from tests.agents.installs import documented_hooks
 from tests.features.personas.app.test_headless_turn import end, request
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Say, ScriptedModel, Shell

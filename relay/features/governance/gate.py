@@ -294,7 +294,8 @@ class CallRecords:
         if known.approved_by and outside:  # a person has agreed to what the call does
             told["outside"] = [one.path for _, one in outside]
             outside = []
-        files += [one for change, one in found if (change, one) not in outside]
+        violated = {one.path for _, one in outside}
+        files += [one for _, one in found if one.path not in violated]
         changed = [one for one in files if one.before != one.after]
         intent_id = known.intent.id if known.intent else ""
         if sure or changed:
@@ -332,21 +333,22 @@ class CallRecords:
             if lease.run != run.run
         }
         elsewhere = known.told | {one.path for one in known.plan.targets}
-        keys = {
-            change: named(os.path.relpath(change.path, run.root))
+        paths = {
+            os.path.relpath(change.path, run.root): change
             for change in differences(known.survey, after)
             if change.path not in elsewhere
         }
-        changes = [change for change, key in keys.items() if key not in others]
-        by_git = ignored_by_git(run.root, [os.path.relpath(one.path, run.root) for one in changes])
-        ignored = [one for one in changes if os.path.relpath(one.path, run.root) in by_git]
-        changes = [one for one in changes if one not in ignored]
+        paths = {path: change for path, change in paths.items() if named(path) not in others}
+        by_git = ignored_by_git(run.root, list(paths))
+        ignored = [named(path) for path in paths if path in by_git]
+        changes = [change for path, change in paths.items() if path not in by_git]
         if len(changes) > PATHS_MAX:
             told["files_left_out"] = len(changes) - PATHS_MAX
-        read = self._store.baselines(run.run, (keys[one] for one in changes[:PATHS_MAX]))
-        found = mutations(changes[:PATHS_MAX], run.root, read)
+        changes = changes[:PATHS_MAX]
+        keys = (named(os.path.relpath(one.path, run.root)) for one in changes)
+        found = mutations(changes, run.root, self._store.baselines(run.run, keys))
         if ignored:
-            told["ignored_by_git"] = [keys[one] for one in ignored[:PATHS_MAX]]
+            told["ignored_by_git"] = ignored[:PATHS_MAX]
         if modes := [one.path for change, one in found if change.mode]:
             told["modes"] = modes
         return after, found, told
@@ -539,6 +541,8 @@ class Gate:
         #: Shell calls that were let go on, each held to its intent. While one has not ended, none
         #: gets more: it may not have begun, and would begin with that.
         self._held: set[str] = set()
+        #: The leases of others for which a call was refused last.
+        self.waits: list[Lease] = []
         #: Calls that go on because the person has agreed to them, until that is asked.
         self._agreed: RecentSet[GateCall] = RecentSet(PENDING_MAX)
         #: The intent to whose scope the shell is held now, and to no more than that.
@@ -602,6 +606,15 @@ class Gate:
         except RelayError:
             return None
         return found if isinstance(found, Intent) else None
+
+    def free(self, leases: Sequence[Lease], now_ms: int) -> list[Lease]:
+        """Those of others' leases that hold no more. Raises StorageError."""
+        return self._store.free(leases, now_ms)
+
+    def holds(self) -> list[str]:
+        """The files that the run has leased. Raises StorageError."""
+        now = self._now_ms()
+        return [one.path for one in self._store.held(self.run.run) if one.until_ms > now]
 
     def _guarded(self, function: Callable[..., object], *args: object) -> None:
         """Call it in its turn; what goes wrong is in the log, and found again before a write."""
@@ -754,6 +767,7 @@ class Gate:
         files = [one.key for one in inside if one.key and not os.path.isdir(one.path)]
         others, fresh = self._take(files, intent, settings)
         if others:
+            self.waits = others
             return refusals.file_leased(others, self._now_ms())
         states = _states(inside)  # now that nobody else changes them
         stale, unread = self._stale(inside, states)

@@ -163,6 +163,11 @@ class GovernanceStore:
             for table in ("selections", "baselines", "leases"):
                 db.execute(f"DELETE FROM {table} WHERE run=?", (run,))
 
+    def forget_read(self, run: str) -> None:
+        """Forget what a run has read."""
+        with self._using() as db:
+            db.execute("DELETE FROM baselines WHERE run=?", (run,))
+
     def unselect(self, run: str) -> None:
         """Forget what it works on."""
         with self._using() as db:
@@ -212,8 +217,11 @@ class GovernanceStore:
 
     # -- leases
 
-    def take(self, wanted: Sequence[Lease], now_ms: int) -> tuple[list[Lease], list[str]]:
+    def take(
+        self, wanted: Sequence[Lease], now_ms: int, *, force: bool = False
+    ) -> tuple[list[Lease], list[str]]:
         """Take all of ``wanted`` or none: (those of others that are in the way, what is new).
+        ``force``: nothing is in the way.
 
         One's own last longer by it. Those of the dead, and those that are over, are taken over.
         """
@@ -229,7 +237,7 @@ class GovernanceStore:
                     fresh.append(lease.path)
                     if held is not None and self._alive(held.pid, held.start):
                         others.append(held)
-            if others:
+            if others and not force:
                 return others, []
             db.executemany(
                 "INSERT INTO leases VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT (root, path) DO UPDATE"
@@ -238,7 +246,7 @@ class GovernanceStore:
                 " intent=excluded.intent, until_ms=excluded.until_ms",
                 [tuple(getattr(lease, name) for name in Lease.__slots__) for lease in wanted],
             )
-            return [], fresh
+            return others, fresh
 
     def release(self, run: str, paths: Iterable[str] | None = None) -> None:
         """Give back the leases of a run: all, or those of ``paths``."""
@@ -248,6 +256,30 @@ class GovernanceStore:
             else:
                 rows = [(run, path) for path in paths]
                 db.executemany("DELETE FROM leases WHERE run=? AND path=?", rows)
+
+    def expire(self, run: str, now_ms: int, known_ms: int) -> None:
+        """Give back the leases of a run, and keep for ``known_ms`` that it had them last."""
+        with self._using() as db, transaction(db):
+            query = "UPDATE leases SET until_ms=min(until_ms, ?) WHERE run=?"
+            db.execute(query, (now_ms, run))
+            db.execute("DELETE FROM leases WHERE until_ms<?", (now_ms - known_ms,))
+
+    def last(self, root: str, paths: Iterable[str]) -> list[Lease]:
+        """Who had each of ``paths`` last, or has it."""
+        query = "SELECT * FROM leases WHERE root=? AND path=?"
+        with self._using() as db:
+            return [Lease(*row) for path in paths for row in db.execute(query, (root, path))]
+
+    def free(self, leases: Iterable[Lease], now_ms: int) -> list[Lease]:
+        """Those of ``leases`` whose runs do not have the file any more."""
+        query = "SELECT 1 FROM leases WHERE root=? AND path=? AND run=? AND until_ms>?"
+        found = []
+        with self._using() as db:
+            for one in leases:
+                row = db.execute(query, (one.root, one.path, one.run, now_ms)).fetchone()
+                if row is None or not self._alive(one.pid, one.start):
+                    found.append(one)
+        return found
 
     def held(self, run: str) -> list[Lease]:
         """The leases that a run has taken and not given back, also those that are over."""

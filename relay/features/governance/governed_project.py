@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from relay.features.governance import refusals
 from relay.features.governance.call_plan import GateCall, gate_call
 from relay.features.governance.confined_shell import ConfinedShell
 from relay.features.governance.gate import Gate, surely_reads
+from relay.features.governance.governance_store import Lease
 from relay.features.governance.intents import Status, intent_context, reminder, rules
 from relay.features.governance.orchestration import IntentsFile, add_lesson, read_lessons
 from relay.features.governance.shell_lines import UnreadableLine, commands_of
@@ -64,6 +65,19 @@ class GovernedProject:
             traceback.print_exc()  # into the log of this run
             refusal = None if surely_reads(asked) else refusals.engine_failed(error)
         return "" if refusal is None else refusal.text(asked.tool)
+
+    def waits(self) -> list[Lease]:
+        """The leases of others for which the call was refused that was asked about last. Once."""
+        waits, self.gate.waits = self.gate.waits, []
+        return waits
+
+    def free(self, leases: Sequence[Lease], now_ms: int) -> list[Lease]:
+        """Those of others' leases that hold no more. Waits for the disk."""
+        return self.gate.free(leases, now_ms)
+
+    def holds(self) -> list[str]:
+        """The files that are the agent's own until its turn is over. Waits for the disk."""
+        return self.gate.holds()
 
     def agreed(self, call: AgentHookCall) -> bool:
         """Whether a person has agreed to this very call, which goes on now."""

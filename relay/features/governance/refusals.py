@@ -166,8 +166,9 @@ def stale_file(files: Sequence[tuple[str, str]]) -> Refusal:
 def file_leased(leases: Sequence[Lease], now_ms: int) -> Refusal:
     """Files that somebody else is changing."""
     listed = "; ".join(
-        f'"{visible(one.path)}" by {visible(one.agent)} for intent "{visible(one.intent)}", begun'
-        f" {_ago(now_ms - one.since_ms)}"
+        f'"{visible(one.path)}" by {visible(one.agent)}'
+        + (f' for intent "{visible(one.intent)}"' if one.intent else "")
+        + f", begun {ago(now_ms - one.since_ms)}"
         for one in leases[:LISTED_MAX]
     )
     first = leases[0]
@@ -262,6 +263,7 @@ def _some(globs: Sequence[str]) -> str:
     return ", ".join(visible(one) for one in globs[:LISTED_MAX]) + more
 
 
-def _ago(ms: int) -> str:
+def ago(ms: int) -> str:
+    """How long ago something was."""
     seconds = max(0, ms // 1000)
     return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} minutes ago"

@@ -28,7 +28,9 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.files import make_private_folder
 from relay.core.message import AgentState, QueueMode
 from relay.core.paths import Home, is_within
+from relay.features.governance.claiming import Claiming, Waits, held_note
 from relay.features.governance.governed_paths import governed_root
+from relay.features.governance.settings import CLAIMS, OFF
 from relay.features.governance.start import ACTIONS, NAMESPACE, why_not
 from relay.hooks.context import Actions, Context
 from relay.hooks.registry import BUILTIN, Registry
@@ -82,16 +84,21 @@ def feature(parts: FeatureParts) -> GovernanceSession:
         mcp=facts.launch.get("mcp") is True,
         shell=facts.launch.get("shell"),
     )
+
+    waits = Waits(parts)
+    pid, mode, claiming = facts.hello["pid"], facts.settings.of(CLAIMS), None
+    if mode != OFF and not agent.ungated and not agent.root:
+        claiming = Claiming(parts, mode, waits)
     governance = GovernanceSession(
         agent,
-        project_opener(
-            parts.home, agent, facts.hello["pid"], parts.broker, lambda: parts.sources.model
-        ),
+        project_opener(parts.home, agent, pid, parts.broker, lambda: parts.sources.model),
         parts.answer,
         parts.note,
         parts.spawn,
         changed=parts.changed,
         door=door_of(facts.launch),
+        claiming=claiming,
+        waits=waits,
     )
     governance.restore(parts.saved.get("governance") or {})
     return governance
@@ -127,6 +134,8 @@ class GovernanceCheckpoint:
     root: str = ""
     #: That the agent is confined to an intent is written down.
     told: bool = False
+    #: The note of the files that the agent holds.
+    held: str = ""
     pending: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -145,11 +154,13 @@ class GovernanceSession(SessionFeature):
         agent: GovernedAgent,
         open_project: Callable[[str], GovernedProject],
         answer: Callable[[str, str, QueueMode | None], object],
-        note: Callable[[str], None],
+        note: Callable[..., None],
         spawn: Callable[[Awaitable[None]], None],
         *,
         changed: Callable[[], None] = lambda: None,
         door: ContextDoor | None = None,
+        claiming: Claiming | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self._agent = agent
         self._open = open_project
@@ -158,6 +169,10 @@ class GovernanceSession(SessionFeature):
         self._spawn = spawn
         self._changed = changed
         self._door = door
+        self._claiming = claiming
+        self._waits = waits
+        self._held = ""  # the note of it
+        self._showing = asyncio.Lock()
         self._root = agent.root
         self._project: GovernedProject | None = None
         self._noted = self._told = False
@@ -179,7 +194,16 @@ class GovernanceSession(SessionFeature):
         except Exception as error:  # whatever it is, it is no reason to let a call go on
             traceback.print_exc()
             return _unopened(self._agent.kind, call, error)
-        return "" if project is None else await project.before(call, seconds)
+        refused = ""
+        if project is not None:
+            refused = await project.before(call, seconds)
+            if refused and self._waits is not None:
+                self._waits.add(project.waits(), project)
+        elif self._claiming is not None:
+            refused = await self._claiming.before(call)
+        if not refused and (project is not None or self._claiming is not None):
+            self._spawn(self._show_held())
+        return refused
 
     def agreed(self, call: AgentHookCall) -> bool:
         """Whether a person has agreed to this very call, which goes on now."""
@@ -187,9 +211,11 @@ class GovernanceSession(SessionFeature):
 
     async def after(self, call: AgentHookCall) -> str:
         """Have it written down what the call did; what it has changed against its intent the agent
-        is told with the answer, and the person by a note. Never raises."""
-        project = self._at_hand()
-        return self._violated(await project.after(call)) if project is not None else ""
+        is told with the answer, and the person by a note. Where it needs no intent, it is told of
+        files that others change. Never raises."""
+        if (project := self._at_hand()) is not None:
+            return self._violated(await project.after(call))
+        return "" if self._claiming is None else await self._claiming.after(call)
 
     # -- what the session tells
 
@@ -224,6 +250,8 @@ class GovernanceSession(SessionFeature):
             chosen, self._chosen = self._chosen, False
             if (project := self._at_hand()) is not None:
                 self._spawn(self._turn_over(project, chosen))
+            elif self._claiming is not None:
+                self._spawn(self._claims_over(self._claiming))
 
     def agent_gone(self) -> None:
         """Nobody is told any more what comes of a command."""
@@ -242,16 +270,19 @@ class GovernanceSession(SessionFeature):
         """Forget the run in the project."""
         if (project := self._at_hand()) is not None:
             await project.ended()
+        if self._claiming is not None:
+            await self._claiming.ended()
 
     def state(self) -> dict[str, Any]:
         """For the checkpoint."""
         pending = [asdict(command) for command in self._pending.values()]
-        return asdict(GovernanceCheckpoint(self._root, self._told, pending))
+        return asdict(GovernanceCheckpoint(self._root, self._told, self._held, pending))
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Begin, or go on where an earlier session of this run was."""
         saved = GovernanceCheckpoint(**state)
         self._root, self._told = self._root or saved.root, saved.told
+        self._held = saved.held
         if self._agent.ungoverned and self._root:
             self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
         if self._agent.intent and not self._told:
@@ -301,6 +332,9 @@ class GovernanceSession(SessionFeature):
                 )
             return None
         self._project = self._open(self._root)
+        if self._claiming is not None:  # intents count from now on
+            claiming, self._claiming = self._claiming, None
+            self._spawn(claiming.ended())
         if not begun:  # what it says is not heard as directives of this kind
             self._tell(self._project.rules(words=False))
         return self._project
@@ -362,8 +396,26 @@ class GovernanceSession(SessionFeature):
             mode = None if command.action == "learn" else QueueMode.STEER
             self._answer(command.id, told, mode)
 
+    async def _claims_over(self, claiming: Claiming) -> None:
+        await claiming.turn_ended()
+        await self._show_held()
+
+    async def _show_held(self) -> None:
+        """Tell the person which files the agent holds. Never raises."""
+        async with self._showing:
+            held: list[str] = []
+            if self._claiming is not None:
+                held = await self._claiming.holds()
+            with contextlib.suppress(RelayError):
+                if self._project is not None:
+                    held = await asyncio.to_thread(self._project.holds)
+            if (note := held_note(held)) != self._held:
+                before, self._held = self._held, note
+                self._note(note, before)
+
     async def _turn_over(self, project: GovernedProject, chosen: bool) -> None:
         reminder, violation = await project.turn_ended(chosen=chosen)
+        await self._show_held()
         text = "\n\n".join(filter(None, (self._violated(violation), reminder)))
         if text and self._door is not None and self._door.tells_once:
             self._door.give(text)

@@ -29,21 +29,21 @@ from relay.agents.claude.transcript import (
 )
 from relay.agents.profile import find_profile
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import Degraded, End, Line, SourceEvent, StateChange
 from relay.core.state import from_json, to_json
+from tests.agents.heard import Heard
 
 STARTED = 1_800_000_000.0
 
 
-class Script:
+class Script(Heard):
     """Feeds a source and collects what comes out; ``now`` moves only when told."""
 
     def __init__(self, *, hooks: bool = True, gated: bool = False) -> None:
+        super().__init__()
         self.source = ClaudeSource(
             STARTED, hooks=hooks, gated=gated, profile=find_profile("claude")[0]
         )
-        self.events: list[SourceEvent] = []
-        self.now = 100.0
         self._uuids = itertools.count()
 
     def hook(self, name: str, **fields: Any) -> Script:
@@ -78,22 +78,6 @@ class Script:
         self.now += seconds
         self.events += self.source.tick(self.now)
         return self
-
-    @property
-    def lines(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Line)]
-
-    @property
-    def ends(self) -> list[End]:
-        return [event for event in self.events if isinstance(event, End)]
-
-    @property
-    def states(self) -> list[AgentState]:
-        return [event.state for event in self.events if isinstance(event, StateChange)]
-
-    @property
-    def proofs(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Proof)]
 
 
 THINKING = {"type": "thinking", "thinking": "@relay:Thought x"}

@@ -33,28 +33,23 @@ from relay.core.source_events import (
     LimitCause,
     Line,
     Proof,
-    SourceEvent,
     StateChange,
 )
+from tests.agents.heard import Heard
 
 RECORDED = (Path(__file__).parent / "conversation.jsonl").read_text().splitlines()
-
 BEGUN = datetime(2026, 11, 22, 6, 42, 20, tzinfo=UTC).timestamp()
-
 INPUT_LINE = ["› Ask Codex to do anything", "", "  gpt-5 · /srv/demo", "  ? for shortcuts"]
-
 LOADING = ["› Ask Codex to do anything", "", "  ? for shortcuts"]
-
 DIALOG = ["› 1. Yes, proceed (y)", "  2. No (esc)", "", "  Press enter to confirm or esc to cancel"]
 
 
-class Script:
+class Script(Heard):
     """Feeds a source and collects what comes out; ``now`` moves only when told."""
 
     def __init__(self, **planned: bool) -> None:
+        super().__init__()
         self.source = CodexSource(BEGUN, profile=find_profile("codex")[0], **planned)
-        self.events: list[SourceEvent] = []
-        self.now = 100.0
 
     def feed(self, *lines: str) -> Script:
         for line in lines:
@@ -81,16 +76,8 @@ class Script:
         return self
 
     @property
-    def lines(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Line)]
-
-    @property
     def state(self) -> AgentState:
         return self.source.agent_state
-
-    @property
-    def states(self) -> list[AgentState]:
-        return [event.state for event in self.events if isinstance(event, StateChange)]
 
 
 def test_a_real_conversation() -> None:

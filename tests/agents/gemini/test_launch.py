@@ -20,8 +20,7 @@ from relay.agents.hook_install import write_teller
 from relay.agents.known_agents import ungated, untold
 from relay.agents.launch import Launch, plan
 from relay.hooks.events import TOOL_CALL, HookEventName
-from tests.agents.gemini.documented import documented_hooks
-from tests.agents.installs import install, run_of
+from tests.agents.installs import documented_hooks, install, run_of
 from tests.agents.installs import start as planned
 
 

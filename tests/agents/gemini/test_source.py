@@ -32,11 +32,8 @@ from relay.session.session_events import EventQueue
 from relay.session.sources import SourceSelector
 
 FOLDER = Path(__file__).parent
-
 RECORDED = (FOLDER / "recorded" / "session.jsonl").read_text().splitlines()
-
 IDLE, BUSY, DIALOG = "◇  Ready (project)", "✦  Working… (project)", "✋  Action Required (project)"
-
 FIRST = [
     "I start now.",
     "",
@@ -55,7 +52,6 @@ FIRST = [
     "",
     "Now a command.",
 ]
-
 QUOTA = "a usage limit is reached: You have exhausted your daily quota on this model."
 
 

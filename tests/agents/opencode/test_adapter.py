@@ -6,8 +6,9 @@ import asyncio
 import base64
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -26,18 +27,70 @@ from relay.agents.opencode.adapter import (
 from relay.agents.opencode.source import OpencodeSource
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Line, SourceEvent
-from tests.agents.opencode.fake_server import NOTHING, Asked, FakeServer, client_of, ok
 from tests.agents.opencode.test_source import STARTED, Script
 
+
+@dataclass
+class Asked:
+    """One request."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass
+class FakeServer:
+    """``answer(asked)`` gives the bytes of the whole answer; after them it hangs up, unless
+    ``stays``."""
+
+    answer: Callable[[Asked], bytes]
+    stays: bool = False
+    asked: list[Asked] = field(default_factory=list)
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            method, path, _ = head[0].split(" ")
+            headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:])}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            asked = Asked(method, path, headers, json.loads(body) if body else None)
+            self.asked.append(asked)
+            writer.write(self.answer(asked))
+            await writer.drain()
+            if self.stays:
+                await reader.read()
+        finally:
+            writer.close()
+
+
+def ok(value: Any) -> bytes:
+    """An answer with JSON."""
+    content = json.dumps(value).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
+
+
+NOTHING = b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
+@asynccontextmanager
+async def client_of(
+    server: FakeServer, password: str = "", host: str = "127.0.0.1"
+) -> AsyncIterator[OpencodeClient]:
+    """A client of this server."""
+    listening = await asyncio.start_server(server, host, 0)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        yield OpencodeClient(host, port, "opencode", password)
+
+
 SESSION = {"id": "ses_1", "time": {"created": STARTED + 1, "updated": STARTED + 5}}
-
 USER = {"id": "msg_001", "sessionID": "ses_1", "role": "user", "time": {"created": STARTED + 2}}
-
 ANSWER = {
     **{"id": "msg_002", "sessionID": "ses_1", "role": "assistant", "parentID": "msg_001"},
     "time": {"created": STARTED + 3},
 }
-
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -173,14 +226,6 @@ async def watched(server: Server) -> AsyncIterator[tuple[OpencodeAdapter, Ears]]
     await native.close()
 
 
-def run(server: Server, test: Callable[[OpencodeAdapter, Ears], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with watched(server) as (native, ears):
-            await test(native, ears)
-
-    asyncio.run(main())
-
-
 def begin(server: Server) -> None:
     """The person asks, the model begins to answer."""
     server.answers["/session"] = [SESSION]
@@ -195,10 +240,9 @@ def say(server: Server, delta: str) -> None:
     server.say("message.part.delta", partID="prt_1", field="text", delta=delta)
 
 
-def test_events_are_heard_as_they_come() -> None:
+async def test_events_are_heard_as_they_come() -> None:
     server = Server()
-
-    async def test(native: OpencodeAdapter, ears: Ears) -> None:
+    async with watched(server) as (native, ears):
         await until(lambda: native.source.connected)
         assert native.channel is not None and native.channel.available
         begin(server)
@@ -206,13 +250,10 @@ def test_events_are_heard_as_they_come() -> None:
         await until(lambda: ears.lines == ["One."])
         assert native.source.agent_state is AgentState.BUSY
 
-    run(server, test)
 
-
-def test_a_stream_that_breaks_off_loses_and_doubles_nothing() -> None:
+async def test_a_stream_that_breaks_off_loses_and_doubles_nothing() -> None:
     server = Server()
-
-    async def test(native: OpencodeAdapter, ears: Ears) -> None:
+    async with watched(server) as (native, ears):
         await until(lambda: native.source.connected)
         begin(server)
         say(server, "One.\nTw")
@@ -231,16 +272,13 @@ def test_a_stream_that_breaks_off_loses_and_doubles_nothing() -> None:
         assert ears.lines == ["One.", "Two.", "Three.", "Four."]
         assert ears.reasons == []
 
-    run(server, test)
 
-
-def test_what_lies_after_a_stop_is_handed_over_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_lies_after_a_stop_is_handed_over_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(natives, "AT_REST", 0.05)
     server = Server()
     lying = {**USER, "id": "msg_003"}
     parts = [{"type": "text", "text": "Relay [ABC]: look", "id": "prt_3"}]
-
-    async def test(native: OpencodeAdapter, ears: Ears) -> None:
+    async with watched(server) as (native, ears):
         await until(lambda: native.source.connected)
         begin(server)
         await until(lambda: native.source.conversation == "ses_1")
@@ -254,21 +292,16 @@ def test_what_lies_after_a_stop_is_handed_over_again(monkeypatch: pytest.MonkeyP
         await until(lambda: len(server.prompts) == 2)
         assert server.deleted == ["/session/ses_1/message/msg_003"]
 
-    run(server, test)
-
 
 @pytest.mark.parametrize("trouble", ["version", "password"])
-def test_a_server_that_is_not_fit_leaves_it_to_the_screen(trouble: str) -> None:
+async def test_a_server_that_is_not_fit_leaves_it_to_the_screen(trouble: str) -> None:
     server = Server()
     server.version = "1.0.0" if trouble == "version" else server.version
     server.refuses = trouble == "password"
-
-    async def test(native: OpencodeAdapter, ears: Ears) -> None:
+    async with watched(server) as (native, ears):
         await until(lambda: ears.reasons)
         assert not native.source.trusted and native.patience == 0.0
         assert trouble in ears.reasons[0] or "1.0.0" in ears.reasons[0]
-
-    run(server, test)
 
 
 async def test_without_a_server_the_screen_is_heard() -> None:
@@ -281,13 +314,12 @@ async def test_without_a_server_the_screen_is_heard() -> None:
     assert await native.read(ears)  # type: ignore[arg-type]
 
 
-def test_a_server_that_stays_away_is_given_up_and_taken_back(
+async def test_a_server_that_stays_away_is_given_up_and_taken_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(natives, "COME_BACK", 0.05)
     server = Server()
-
-    async def test(native: OpencodeAdapter, ears: Ears) -> None:
+    async with watched(server) as (native, ears):
         await until(lambda: native.source.connected)
         server.answers["/session"] = None
         broken, server.answers = server.answers, {}
@@ -300,33 +332,26 @@ def test_a_server_that_stays_away_is_given_up_and_taken_back(
         server.version, server.answers = "1.18.33", broken
         await until(lambda: native.source.trusted and native.source.connected)
 
-    run(server, test)
 
-
-def test_a_server_that_is_not_understood_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_is_not_understood_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(natives, "SHOW_ITSELF", 0.05)
 
     async def broken(*asked: Any, **more: Any) -> dict[str, Any]:
         raise TypeError("a number for a list")
 
     monkeypatch.setattr(natives, "snapshot", broken)
-
-    async def test(native: OpencodeAdapter, ears: Ears) -> None:
+    async with watched(Server()) as (native, ears):
         await until(lambda: ears.reasons)
         assert not native.source.trusted
         assert "a number for a list" in ears.notes[0]
 
-    run(Server(), test)
-
 
 TEXT = "Relay message [ABC] from agent Bob: look"
-
 AGENTS = [
     {"name": "build", "mode": "primary"},
     {"name": "plan", "mode": "primary"},
     {"name": "general", "mode": "subagent"},
 ]
-
 FAILED = b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"
 
 

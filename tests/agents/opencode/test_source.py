@@ -11,20 +11,20 @@ import pytest
 
 from relay.agents.opencode.source import SETTLE, SNAPSHOT, TEXT_MAX, OpencodeSource
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import Degraded, End, Line, StateChange
+from tests.agents.heard import Heard
 
 STARTED = 1_800_000_000_000
 RECORDED = Path(__file__).with_name("recorded")
 ABORTED = {"name": "MessageAbortedError", "data": {"message": "Aborted"}}
 
 
-class Script:
+class Script(Heard):
     """Feeds a source and collects what comes out; ``now`` moves only when told."""
 
     def __init__(self, source: OpencodeSource | None = None, *, connect: bool = True) -> None:
+        super().__init__()
         self.source = source or OpencodeSource(STARTED)
-        self.events: list[SourceEvent] = []
-        self.now = 100.0
         self._ids = itertools.count(1)
         self._parents: dict[str, str] = {}
         if connect:
@@ -87,22 +87,6 @@ class Script:
         self.now += seconds
         self.events += self.source.tick(self.now)
         return self
-
-    @property
-    def lines(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Line)]
-
-    @property
-    def ends(self) -> list[End]:
-        return [event for event in self.events if isinstance(event, End)]
-
-    @property
-    def states(self) -> list[AgentState]:
-        return [event.state for event in self.events if isinstance(event, StateChange)]
-
-    @property
-    def proofs(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Proof)]
 
     def _next(self) -> str:
         return f"msg_{next(self._ids):03}"

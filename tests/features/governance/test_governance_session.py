@@ -57,6 +57,9 @@ class Project:
         self.done.append(("after",))
         return self.violation
 
+    def holds(self) -> list[str]:
+        return []
+
     async def do(self, action: str, text: str, person: str = "") -> str:
         await self.room.wait()
         self.done.append((action, text, person))

@@ -113,10 +113,8 @@ def _processes_of(home: Path) -> list[str]:
 def test_a_small_chat_holds_the_conversation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in (agent_check, agent_check):
-        monkeypatch.setattr(module, "QUIET", 2.0)
-        monkeypatch.setattr(module, "SETTLE", 0.2)
-    monkeypatch.setattr(agent_check, "STAYS_AWAY", 1.0)
+    for name, seconds in (("QUIET", 2.0), ("SETTLE", 0.2), ("STAYS_AWAY", 1.0)):
+        monkeypatch.setattr(agent_check, name, seconds)
     status = agent("agent", "check", "parrot", "--yes", "--json", "--", sys.executable, str(PARROT))
     found = printed_json(capsys)
     assert [row for row in found["rows"] if not row["holds"]] == []

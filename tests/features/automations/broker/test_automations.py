@@ -74,7 +74,7 @@ def install(home: Home, name: str, code: str, folder: str | None = None, **field
     return id_
 
 
-def ran(home: Home, runs: int) -> list[Json]:
+def ran(home: Home, runs: int, seconds: float = 20.0) -> list[Json]:
     """The runs, in the order in which they were stored, once there are so many and nothing is
     due."""
     names = ("body", "name", "fired", "retry", "error", "result", "log")
@@ -83,7 +83,7 @@ def ran(home: Home, runs: int) -> list[Json]:
         [(due,)] = rows(home, "SELECT count(*) FROM due")
         return not due and rows(home, "SELECT count(*) FROM automation_runs")[0][0] >= runs
 
-    wait_until(done, what=f"{runs} runs")
+    wait_until(done, seconds, what=f"{runs} runs")
     found = rows(
         home,
         "SELECT e.body, a.name, r.fired, r.retry, r.error, r.result_json, r.log"
@@ -512,7 +512,7 @@ def test_a_killed_broker_runs_what_has_no_result_again_and_marks_it(home: Home) 
             wait_until(partial(lambda few: runs() not in few, enough), what="some runs")
         kill_broker(home)
     with connect(home):
-        found = ran(home, KILLS * 40)
+        found = ran(home, KILLS * 40, 20 + 5 * KILLS)
     pairs = [(one["body"], one["name"]) for one in found]
     assert len(set(pairs)) == len(pairs) == len(dispatched(home)) == KILLS * 40
     assert rows(home, "SELECT DISTINCT value_json FROM automation_state") == [(str(KILLS * 10),)]
