@@ -294,7 +294,8 @@ class CallRecords:
         if known.approved_by and outside:  # a person has agreed to what the call does
             told["outside"] = [one.path for _, one in outside]
             outside = []
-        files += [one for change, one in found if (change, one) not in outside]
+        violated = {one.path for _, one in outside}
+        files += [one for _, one in found if one.path not in violated]
         changed = [one for one in files if one.before != one.after]
         intent_id = known.intent.id if known.intent else ""
         if sure or changed:
@@ -332,21 +333,22 @@ class CallRecords:
             if lease.run != run.run
         }
         elsewhere = known.told | {one.path for one in known.plan.targets}
-        keys = {
-            change: named(os.path.relpath(change.path, run.root))
+        paths = {
+            os.path.relpath(change.path, run.root): change
             for change in differences(known.survey, after)
             if change.path not in elsewhere
         }
-        changes = [change for change, key in keys.items() if key not in others]
-        by_git = ignored_by_git(run.root, [os.path.relpath(one.path, run.root) for one in changes])
-        ignored = [one for one in changes if os.path.relpath(one.path, run.root) in by_git]
-        changes = [one for one in changes if one not in ignored]
+        paths = {path: change for path, change in paths.items() if named(path) not in others}
+        by_git = ignored_by_git(run.root, list(paths))
+        ignored = [named(path) for path in paths if path in by_git]
+        changes = [change for path, change in paths.items() if path not in by_git]
         if len(changes) > PATHS_MAX:
             told["files_left_out"] = len(changes) - PATHS_MAX
-        read = self._store.baselines(run.run, (keys[one] for one in changes[:PATHS_MAX]))
-        found = mutations(changes[:PATHS_MAX], run.root, read)
+        changes = changes[:PATHS_MAX]
+        keys = (named(os.path.relpath(one.path, run.root)) for one in changes)
+        found = mutations(changes, run.root, self._store.baselines(run.run, keys))
         if ignored:
-            told["ignored_by_git"] = [keys[one] for one in ignored[:PATHS_MAX]]
+            told["ignored_by_git"] = ignored[:PATHS_MAX]
         if modes := [one.path for change, one in found if change.mode]:
             told["modes"] = modes
         return after, found, told
