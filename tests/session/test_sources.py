@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +24,13 @@ from relay.session.sources import (
     SourceSelector,
 )
 from relay.session.typing_policy import PagerWatch
+
+
+@pytest.mark.parametrize("state", [AgentState.STARTING, AgentState.IDLE, AgentState.BUSY])
+def test_an_agent_that_asks_is_blocked_also_while_it_starts(state: AgentState) -> None:
+    asked = SimpleNamespace(dialog=SimpleNamespace(text="A new folder\nTrust it?\nSee the guide"))
+    shown = SourceSelector.shown(cast(Any, SimpleNamespace(question=asked)), StateChange(state))
+    assert shown == StateChange(AgentState.BLOCKED, "asks: Trust it?")
 
 
 class FakeScreen:

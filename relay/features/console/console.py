@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.buffer import Buffer
@@ -36,6 +36,7 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
 from prompt_toolkit.styles import Style
 
 from relay.core.errors import RelayError
@@ -53,6 +54,9 @@ from relay.features.console.console_words import (
 )
 from relay.ui.watching import AsyncWatching
 
+if TYPE_CHECKING:
+    from prompt_toolkit.key_binding.key_bindings import NotImplementedOrNone
+
 #: Verbs that have the whole terminal while they run: the console comes back at once after them.
 TAKE_OVER = ("attach", "wrap", "resume")
 #: Paintings a second of what goes on by itself, and the share of a core that they may take: a large
@@ -60,6 +64,9 @@ TAKE_OVER = ("attach", "wrap", "resume")
 PAINTS = 5
 PAINT_SHARE = 0.08
 IDLE_PAINT = 10.0
+#: The wheel's ways, and the rows of one step.
+_WHEEL = {MouseEventType.SCROLL_UP: 1, MouseEventType.SCROLL_DOWN: -1}
+WHEEL_ROWS = 3
 #: Seconds after which a lone Esc is no longer the possible beginning of a key's sequence.
 ESC = 0.1
 
@@ -106,6 +113,19 @@ class _Panes(UIControl):
 
         return UIContent(line, line_count=len(rows), cursor_position=Point(0, 0), show_cursor=False)
 
+    def scroll(self, way: int, rows: int) -> None:
+        """Up (1) or down (-1) by so many rows, to its end at most."""
+        if not self.painted.at_end[way > 0]:
+            self._state.scroll(way * max(1, rows))
+
+    def mouse_handler(self, mouse_event: MouseEvent) -> NotImplementedOrNone:
+        """The wheel scrolls. Without this a terminal makes arrows of it, which choose an agent."""
+        way = _WHEEL.get(mouse_event.event_type)
+        if way is None:
+            return NotImplemented
+        self.scroll(way, WHEEL_ROWS)
+        return None
+
 
 class _Words(Completer):
     def __init__(self, state: ConsoleState, verbs: Verbs) -> None:
@@ -138,7 +158,7 @@ class FullScreen:
             complete_while_typing=Condition(self._names_something),
             history=InMemoryHistory(),
             accept_handler=self._enter,
-            on_text_changed=lambda buffer: state.say("") if buffer.text else None,
+            on_text_changed=self._typed,
             multiline=False,
         )
         line = BufferControl(self._buffer, [BeforeInput(self._label, "class:prompt")])
@@ -150,6 +170,7 @@ class FullScreen:
             key_bindings=self._keys(),
             style=STYLE,
             full_screen=True,
+            mouse_support=True,
             enable_page_navigation_bindings=False,
             terminal_size_polling_interval=None,  # SIGWINCH tells it
             before_render=self._begins_painting,
@@ -231,6 +252,12 @@ class FullScreen:
             return "it is over, Esc> "
         return f"to {state.chosen}> " if state.chosen else "> "
 
+    def _typed(self, buffer: Buffer) -> None:
+        if buffer.text == "q" and not self._state.answering:
+            self._state.say("leave? Enter: yes, agents run on; or type on")
+        elif buffer.text:
+            self._state.say("")
+
     def _names_something(self) -> bool:
         return self._buffer.text[:1] in ("/", "@", "#")
 
@@ -256,10 +283,12 @@ class FullScreen:
         key("down")(lambda: self._up_or_down(1))
         key("c-p")(lambda: self._buffer.history_backward())
         key("c-n")(lambda: self._buffer.history_forward())
-        key("pageup")(lambda: self._scroll(1))
-        key("pagedown")(lambda: self._scroll(-1))
+        key("pageup")(lambda: self._panes.scroll(1, self._panes.height // 2))
+        key("pagedown")(lambda: self._panes.scroll(-1, self._panes.height // 2))
         key("escape")(state.back)
         key("f1")(lambda: self._local(OwnVerb("help")))
+        empty = Condition(lambda: not self._buffer.text)
+        keys.add("?", eager=True, filter=empty)(lambda event: self._local(OwnVerb("help")))
         key("c-r")(state.answer_next)
         key("c-t")(lambda: self._local(OwnVerb("screen")))
         key("c-x")(lambda: self._local(OwnVerb("whole")))
@@ -278,11 +307,6 @@ class FullScreen:
                 self._buffer.complete_previous()
         else:
             self._state.choose(step, time.time_ns() // 1_000_000)
-
-    def _scroll(self, way: int) -> None:
-        if self._panes.painted.at_end[way > 0]:
-            return
-        self._state.scroll(way * max(1, self._panes.height // 2))
 
     def _begin_search(self) -> None:
         self._buffer.text = "/find "

@@ -32,7 +32,7 @@ _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray"
 _BRIGHT = ("brightblack", *(f"bright{name}" for name in _COLOURS[1:7]), "white")
 
 KEYS = (
-    ("F1", "help"),
+    ("?", "help"),
     ("Tab", "complete"),
     ("↑↓", "agent"),
     ("^R", "answer"),
@@ -45,6 +45,8 @@ KEYS = (
 )
 _KEYS_HELP = (
     ("Enter", "send what is typed, or do it"),
+    ("? F1", "this help; ? at an empty line"),
+    ("q Enter", "leave; agents run on"),
     ("Tab", "complete names, channels, verbs"),
     ("↑ ↓", "choose the agent that plain text goes to"),
     ("^P ^N", "what you typed before"),

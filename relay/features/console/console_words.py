@@ -96,6 +96,8 @@ def read(text: str, state: ConsoleState, verbs: Verbs) -> Asked | None:
         return _send(to, body, "@NAME TEXT")
     if state.answering:
         return _about(_item(state.answering, state), text)
+    if text == "q":
+        return OwnVerb("quit")
     waiting = state.item_of(state.chosen) if state.chosen else None
     if waiting is not None and text.lower() in _keys(waiting):
         # Meant as an answer, it would arrive as a message, long after.

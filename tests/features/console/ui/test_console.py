@@ -25,7 +25,7 @@ from tests.broker.support import kill_broker, stop_broker
 from tests.real_agents.terminal import Terminal
 
 RELAY = [sys.executable, "-m", "relay"]
-DOWN, F1, ESC, CTRL_C, CTRL_F, CTRL_R = "\x1b[B", "\x1bOP", "\x1b", "\x03", "\x06", "\x12"
+DOWN, ESC, CTRL_C, CTRL_F, CTRL_R = "\x1b[B", "\x1b", "\x03", "\x06", "\x12"
 
 
 @pytest.fixture
@@ -86,6 +86,14 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_for("1 unread")
         console.type(DOWN)
         console.wait_for(f"✓ Bob → {me}: All green")
+
+        # The wheel scrolls, and chooses nobody; "?" and "q" count at an empty line.
+        console.type("\x1b[<64;5;5M" + "q")
+        console.wait_for("leave? Enter: yes")
+        console.wait_match(r"to Bob> q")
+        console.type("\x7f?")
+        console.wait_for("q Enter    leave")
+        console.type(ESC)
 
         console.type(CTRL_F + "DEPLOY\r")
         console.wait_for("1 found: DEPLOY")
@@ -168,7 +176,7 @@ def test_a_fault_of_its_own_ends_it_without_a_traceback(
     env = {**os.environ, "LANG": "C.UTF-8"}
     with Terminal(argv=[sys.executable, "-c", faulty], env=env, cwd=tmp_path) as console:
         console.wait_for("asks to use Bash")
-        console.type(F1)
+        console.type("?")
         console.wait_for("relay met a fault of its own", 20)
         console.wait_end()
         assert "Traceback" not in console.text() and b"\x1b[?1049l" in console.raw

@@ -91,7 +91,7 @@ def test_every_size_holds_what_matters_and_no_control(
     state: ConsoleState, size: tuple[int, int]
 ) -> None:
     text = "\n".join(shown(state, *size))
-    assert "3 agents" in text and "F1" in text
+    assert "3 agents" in text and "? help" in text
     assert "\x1b" not in text and "\x07" not in text and "\u202e" not in text
     for page in ("help", "screen"):
         state.beside = page
