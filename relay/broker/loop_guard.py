@@ -44,7 +44,7 @@ PAIRS_MAX = 4096
 #: Messages of the last minute that are counted again at a start.
 RESTORED_MAX = 100_000
 #: Pairs that one call lists, and messages that one commit decides on: the rest follows.
-PARKED_MAX = 500
+PARKED_MAX = 200
 #: How often watchers are told how many messages are held. Seconds.
 _COUNTED_EVERY = 1.0
 _CHOICES: list[ItemChoice] = [
