@@ -49,7 +49,7 @@ def merged(theirs: object, ours: Groups) -> dict[str, Any]:
     """Their hooks with ours after them. Raises ValueError where theirs cannot be extended."""
     whole = theirs or {}  # empty ones have any form
     if not isinstance(whole, dict):
-        raise ValueError("their hooks are no table")
+        raise ValueError("their hooks are not an object")
     added: dict[str, Any] = {}
     for event, groups in ours.items():
         before = whole.get(event) or []

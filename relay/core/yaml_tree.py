@@ -92,7 +92,7 @@ def read_tree(text: str, wrong: type[YamlError]) -> tuple[YamlNode | None, list[
     mistakes: list[Mistake] = []
     if hidden := _HIDDEN_BREAK.search(text):
         line = text.count("\n", 0, hidden.start()) + 1
-        said = f"a sign ({hidden[0]!r}) that ends a line for YAML, and for no editor"
+        said = f"a character ({hidden[0]!r}) that ends a line for YAML, and for no editor"
         raise wrong([Mistake(line, said)])
     try:
         # Of events, not by compose(): that one calls itself for each level, without a bound.
@@ -141,7 +141,8 @@ def _built(
             node.value = str(tag)
         if event.anchor is not None or tag is not None:
             shown = node.value[:40]
-            mistakes.append(Mistake(line, f"{shown!r} begins with a sign of YAML's own: {_QUOTE}"))
+            said = f"{shown!r} begins with a character that YAML uses: {_QUOTE}"
+            mistakes.append(Mistake(line, said))
         if len(open_nodes) >= DEPTH_MAX or count > PARTS_MAX:
             raise wrong([Mistake(line, "it is too deep or too long from here on")])
         if not open_nodes:

@@ -49,7 +49,7 @@ _BASE = re.compile(r"(?:LATIN|REGIONAL|NEGATIVE|SQUARED|CROSSED|CIRCLED).*\b([A-
 
 
 class _Folds(dict[int, str]):
-    """Each character as one that a reader may take it for: ASCII, ``[`` for a sign, NUL for what
+    """Each character as one that a reader may take it for: ASCII, ``[`` for a symbol, NUL for what
     has no width of its own."""
 
     def __missing__(self, code: int) -> str:

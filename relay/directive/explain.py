@@ -10,7 +10,7 @@ from relay.directive.line_parser import BULLETS, LineParser
 
 _DIRECTIVE = re.compile(r"@([A-Za-z][\w-]{0,63}):(\S?)")
 _LEAD = re.compile(rf"\s*(?:(?:[-*+]|\d{{1,9}}[.)]|[{BULLETS}])\s+)?")
-#: What nearly is a head: emphasis, a sign in full width, a space or a slip in the namespace.
+#: What nearly is a head: emphasis, a full-width character, a space or a slip in the namespace.
 _NEARLY = re.compile(
     rf" {{0,3}}(?:(?:[-*+]|\d{{1,9}}[.)]|[{BULLETS}]) +)?(?P<marks>[*_~]{{0,3}})"
     r"(?P<at>[@＠])(?P<name>[A-Za-z][\w-]{0,63})(?P<colon> ?[:：])(?P<gap> ?)"

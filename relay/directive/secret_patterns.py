@@ -173,7 +173,7 @@ _SHORTEST = [one for one in LITERALS if not any(o in one for o in LITERALS if o 
 
 
 def _by_sign(needles: Iterable[str]) -> dict[str, list[str]]:
-    """By a sign that each of them has: to look for one character is many times as fast."""
+    """By a character that each of them has: to look for one character is many times as fast."""
     groups: dict[str, list[str]] = {}
     for needle in needles:
         groups.setdefault(next((sign for sign in "-_JA." if sign in needle), ""), []).append(needle)

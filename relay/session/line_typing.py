@@ -35,7 +35,7 @@ WAY_OUT = "relay wrap --type line types there whenever it rests"
 NO_PROMPT = f"it takes no pastes and shows no prompt; {WAY_OUT}"
 NOT_SHOWN = "it does not show what is typed, so Enter was not pressed: press Enter or Ctrl-U there"
 
-# What an input line begins with: a sign, or the side of a box.
+# What an input line begins with: a symbol, or the side of a box.
 _PROMPT = re.compile(r"[>$#%❯›»➜λ:│┃║|\])]\s*$")
 _INPUT_ROW = re.compile(r"^[\s│┃║|]*[\w ]{0,16}[>❯›»➜](?:\s|$)")
 _NOT_TEXT = re.compile(r"[\s│┃║|╭╮╰╯─━█▌▏▎]+")

@@ -108,7 +108,7 @@ def test_a_link_is_not_used(own: Path, tmp_path: Path) -> None:
         ("a: b: c", "1: put it in quotes (mapping values are not allowed"),
         ("- a", "1: names with values are meant here"),
         ("!!python/name:os.system x", "1: 'tag:yaml.org,2002:python/name:os.system' begins"),
-        ("enter: *x", "1: '*x' begins with a sign of YAML's own: put it in quotes"),
+        ("enter: *x", "1: '*x' begins with a character that YAML uses: put it in quotes"),
         ("[" * 3000, ""),
         ("takes: all", "1: takes: line or paste is meant here"),
         ("told_by: --system", "1: told_by: an option or VARIABLE= and {text}, {file} or"),

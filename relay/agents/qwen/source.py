@@ -5,8 +5,8 @@ Thinking, tool calls, their output, subagents and the user's words never do, and
 nothing of what a resumed session said earlier.
 
 Qwen Code asks the model again when an answer breaks off in the middle. The new answer is added to
-the same block without a sign, from its beginning; only the record of the chat has what each answer
-held. :class:`Block` drops the lines that come a second time.
+the same block without a warning, from its beginning; only the record of the chat has what each
+answer held. :class:`Block` drops the lines that come a second time.
 """
 
 from __future__ import annotations

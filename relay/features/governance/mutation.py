@@ -345,7 +345,7 @@ def _tree(language: Any, data: bytes) -> _Program:
 
 
 def _is_form(node: Any) -> bool:
-    """Whether it is a sign that could be left out: a last comma, or a semicolon at the end."""
+    """Whether it is a character that could be left out: a last comma, or a semicolon at the end."""
     after = node.next_sibling
     if node.type == ",":
         return after is not None and after.type in (")", "]", "}")

@@ -66,7 +66,9 @@ class _Inlet:
     def _outside(self, event: Mapping[str, Any]) -> Json:
         """The event as it travels: of this channel, its files stored."""
         if not isinstance(event, Mapping):
-            raise UsageError(f"an adapter yields events, tables in JSON's types, not {event!r}")
+            raise UsageError(
+                f"an adapter yields events, dictionaries of JSON values, not {event!r}"
+            )
         files = event.get("files") or []
         if not isinstance(files, list | tuple):
             raise UsageError("files is a list of paths (pathlib.Path) or of (name, bytes)")

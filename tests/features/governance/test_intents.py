@@ -140,7 +140,7 @@ def test_all_mistakes_are_told_at_once_up_to_a_bound() -> None:
     assert [str(one) for one in caught.value.mistakes][:5] == [
         "line 2: name missing",
         "line 3: status: 'DONE' is none of PENDING, IN_PROGRESS, COMPLETE, BLOCKED",
-        "line 4: '!a' begins with a sign of YAML's own: put it in quotes",
+        "line 4: '!a' begins with a character that YAML uses: put it in quotes",
         "line 4: owned_scope: '/b': a glob is relative to the project's folder, as in 'src/**'",
         "line 5: name missing",
     ]
