@@ -57,7 +57,8 @@ def envelope(message: Message, *, style: Style, ascii_only: bool = False) -> Env
     A body of one line stands in the line of its header, the lines of a longer one each behind
     ``| `` (in the style ``line`` a character stands for each line end); either is followed by a
     closing that repeats the header's marker, as does the line of context before a body, if there is
-    one. So no line begins with words of the sender's, and what stands between the last two markers is his.
+    one. So no line begins with words of the sender's, and what stands between the last two markers
+    is his.
     No control is left but ``\\n`` (and ``\\t``, except in one
     line); the last character is a period.
     ``ascii_only`` is for a program of lines whose locale is not UTF-8: its line editor may
