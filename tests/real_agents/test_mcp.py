@@ -60,7 +60,7 @@ def test_an_agent_selects_its_intent_and_sends_by_tools_without_a_question(
         made, options = Options(asks=True, settings=settings), ["--mcp"]
         alice = people.start("Alice", agent, binary_of(agent), made, options=options, cols=100)
         alice.ask("tell Bob")
-        wait_until(lambda: len(model.requests) >= 3, 20, "the tools' results")
+        wait_until(lambda: len(model.requests) >= 3, 60, "the tools' results")
         wait_state("Alice", "idle")
     assert "deliveries" in json.dumps(model.requests[-1].body).rpartition("tell Bob")[2]
     [row] = [row for row in relay_json("history") if row["body"] == "from a tool"]
