@@ -24,8 +24,8 @@ PARTS_MAX = 6
 RATCHETS = {
     "arrows": 0,
     "crossings": 19,
-    "constructors": 1,
-    "callbacks": 149,
+    "constructors": 0,
+    "callbacks": 145,
     "cycles": 0,
     "limits": 537,
     "words": 44,

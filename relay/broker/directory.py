@@ -26,8 +26,6 @@ SomeRow = TypeVar("SomeRow", MessageRow, HistoryRow, DeliveryRow)
 #: The reason for the state of an agent that waits for a person's yes or no.
 _ASKS = "waits for your yes or no: relay items"
 #: … of an agent whose session does not run: it is not heard, and nothing reaches it.
-#: Begins a note of an agent's session: files that are its own until its turn is over.
-_HOLDS = "holds "
 _DEAF = "deaf: its session has ended, and starts again within a minute"
 
 
@@ -50,6 +48,7 @@ class Member:
         "client",
         "source",
         "notes",
+        "remark",
         "cause",
         "hops",
         "memory",
@@ -77,6 +76,7 @@ class Member:
         #: The source of the agent's words, as its session reports it.
         self.source = ""
         self.notes: list[str] = []
+        self.remark = ""
         #: For requests about memories: the agent's project (str or None), the treatment of secrets
         #: and the store, as the run was first registered; nothing later changes them. None: its
         #: session has not registered at this broker yet.
@@ -121,15 +121,14 @@ class Member:
         """Set the names, roles and #channels whose presence it follows."""
         self.presence = presence
 
-    def _holds(self) -> str:
-        return next((note for note in self.notes if note.startswith(_HOLDS)), "")
-
-    def describe(self, source: str | None, notes: list[str] | None) -> None:
+    def describe(self, source: str | None, notes: list[str] | None, remark: str | None) -> None:
         """Take what the session reports of its agent; None leaves a value as it is."""
         if source is not None:
             self.source = source
         if notes is not None:
             self.notes = notes
+        if remark is not None:
+            self.remark = remark
 
     def wait_for_approval(self, calls: int) -> None:
         """Set how many of the agent's calls wait for the person's yes or no."""
@@ -154,7 +153,7 @@ class Member:
         return {
             "name": self.name,
             "state": state,
-            "reason": reason or (self.live and self._holds()) or None,
+            "reason": reason or (self.live and self.remark) or None,
             "kind": record.kind,
             "pid": record.pid if self.live else None,
             "cwd": record.cwd,

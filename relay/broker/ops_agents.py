@@ -254,6 +254,7 @@ class AgentOps:
         member.describe(
             _short(fields["source"]) if "source" in fields else None,
             None if notes is None else [_short(note) for note in notes[:_NOTES_MAX]],
+            _short(fields["remark"]) if "remark" in fields else None,
         )
         if record.state == AgentState.GONE.value and member.client is client:
             self._directory.unbind(client)

@@ -70,6 +70,7 @@ class AgentStateReport(Request):
     reason: NotRequired[str | None]
     source: NotRequired[str | None]
     notes: NotRequired[list[str]]
+    remark: NotRequired[str]  # the reason of a state that has none of its own
     conversation: NotRequired[str | None]
     question: NotRequired[ShownQuestion | None]
     usage: NotRequired[list[Any]]  # [model, [tokens …]], of the session so far

@@ -17,7 +17,7 @@ from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
 from relay.session.door import FrameWatcher, MissingGuard, SessionFacts, SessionFeature
 from relay.session.run_info import RunInfo
-from relay.session.session_commands import PersonNote
+from relay.session.session_commands import AgentRemark, PersonNote
 from relay.session.session_events import EventQueue, SourcesRead
 from relay.session.sources import SourceSelector
 
@@ -45,9 +45,13 @@ class FeatureParts:
         By the mode "steer" it is something to work with, in the turn that runs if that can be."""
         self.actions.answer(id_, text, mode)
 
-    def note(self, text: str, instead_of: str = "") -> None:
-        """Tell the person, in ``relay status``, in the place of an earlier note."""
-        self.queue.post(PersonNote(text, instead_of))
+    def note(self, text: str) -> None:
+        """Tell the person, in ``relay status``."""
+        self.queue.post(PersonNote(text))
+
+    def remark(self, text: str) -> None:
+        """Have this said beside the agent's state, where that has no reason; "": nothing."""
+        self.queue.post(AgentRemark(text))
 
     def spawn(self, work: Awaitable[None]) -> None:
         """Have it done beside the session; what fails is noted."""

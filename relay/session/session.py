@@ -87,6 +87,7 @@ class Session:
         self._reported: commands.ReportAgent | None = None
         self._known = RecentSet[str](KNOWN_MAX)
         self._keys_dealt_with = 0  # the person's last key that an earlier session handled
+        self._remark = ""
         # A message has reached the agent since the person spoke to it, maybe in an earlier session.
         self._reached = run.restarts > 0
 
@@ -98,9 +99,10 @@ class Session:
         """Carry out the session's own commands, and pass on the others."""
         for command in found:
             if isinstance(command, commands.PersonNote):
-                self._sources.forget(command.instead_of)
-                if command.text:
-                    self._sources.note(command.text)
+                self._sources.note(command.text)
+                yield from self._report_agent()
+            elif isinstance(command, commands.AgentRemark):
+                self._remark = command.text
                 yield from self._report_agent()
             elif isinstance(command, commands.AgentNotice):
                 # A message for which there is no room becomes a note.
@@ -188,7 +190,12 @@ class Session:
             case events.InjectionRefused():
                 self.hangup.delivery(event.id, State.FAILED, now)
                 yield from not_injected(event)
-            case commands.AgentNotice() | commands.PersonNote() | commands.SendRequested():
+            case (
+                commands.AgentNotice()
+                | commands.PersonNote()
+                | commands.AgentRemark()
+                | commands.SendRequested()
+            ):
                 yield event
             case events.SessionStarted():
                 yield from self._started(now)
@@ -404,7 +411,7 @@ class Session:
         shown = self.hangup.shown(self._guards.shown(shown))
         how = heard.source, tuple(heard.notes), heard.conversation, heard.usage, heard.question
         report = commands.ReportAgent(
-            shown.state.value, shown.reason, *how, shown.retry, shown.cause
+            shown.state.value, shown.reason, *how, shown.retry, shown.cause, self._remark
         )
         if report != self._reported:
             self._reported = report

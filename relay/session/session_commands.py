@@ -81,6 +81,7 @@ class ReportAgent(DriverCommand):
     question: ScreenQuestion | None = None  # the question on its screen
     retry: float | None = None  # seconds from the beginning of the state until a usage limit ends
     cause: LimitCause | None = None  # why it is limited
+    remark: str = ""  # said beside a state that has no reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +270,13 @@ class PersonNote(DriverCommand, SessionEvent):
     """Tell the person something: in ``relay status``, never in the agent's terminal."""
 
     text: str
-    #: The note that it replaces; with an empty text that one only goes.
-    instead_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRemark(DriverCommand, SessionEvent):
+    """Say something beside the agent's state, until something else is said; "": nothing."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 #: Seconds between two looks at who works here, and that one may take; that a call waits for its
 #: claims; and between two looks at what an agent waits for.
 LOOKED, LOOK_TAKES, TAKES, POLL = 5.0, 1.0, 3.0, 1.0
-#: Files that an agent waits for, and calls of which something is told; files that a note names.
+#: Files that an agent waits for, and calls of which something is told; files that a remark names.
 FILES, SHOWN = 100, 3
-#: How a note of the files that an agent holds begins.
-HOLDS = "holds "
 
 
 class Teller(Protocol):
@@ -182,12 +180,12 @@ class Claiming:
         return is_within(there, self._folder) or is_within(self._cwd, there)
 
 
-def held_note(paths: Sequence[str]) -> str:
-    """The note of the files that an agent holds; "" for none."""
+def held_remark(paths: Sequence[str]) -> str:
+    """What is said of an agent that holds these files; "" for none."""
     if not paths:
         return ""
     more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
-    return f"{HOLDS}{', '.join(map(visible, paths[:SHOWN]))}{more}"
+    return f"holds {', '.join(map(visible, paths[:SHOWN]))}{more}"
 
 
 @contextmanager

@@ -17,10 +17,10 @@ import os
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from relay.agents.context_door import ContextDoor, door_of
 from relay.agents.hook_codec import AgentHookCall
@@ -28,7 +28,7 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.files import make_private_folder
 from relay.core.message import AgentState, QueueMode
 from relay.core.paths import Home, is_within
-from relay.features.governance.claiming import Claiming, Waits, held_note
+from relay.features.governance.claiming import Claiming, Teller, Waits, held_remark
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.settings import CLAIMS, OFF
 from relay.features.governance.start import ACTIONS, NAMESPACE, why_not
@@ -92,10 +92,7 @@ def feature(parts: FeatureParts) -> GovernanceSession:
     governance = GovernanceSession(
         agent,
         project_opener(parts.home, agent, pid, parts.broker, lambda: parts.sources.model),
-        parts.answer,
-        parts.note,
-        parts.spawn,
-        changed=parts.changed,
+        parts,
         door=door_of(facts.launch),
         claiming=claiming,
         waits=waits,
@@ -134,18 +131,22 @@ class GovernanceCheckpoint:
     root: str = ""
     #: That the agent is confined to an intent is written down.
     told: bool = False
-    #: The note of the files that the agent holds.
-    held: str = ""
     pending: list[dict[str, Any]] = field(default_factory=list)
 
 
-class GovernanceSession(SessionFeature):
-    """Governs one agent.
+class Parts(Teller, Protocol):
+    """What is used of relay.session.feature_parts."""
 
-    ``open_project(root)`` opens what the gate needs, and may raise RelayError. ``answer(id, text,
-    mode)`` tells the agent what came of a command, once; ``note(text)`` is for the person.
-    ``changed()`` is called when ``state()`` has become less.
-    """
+    def note(self, text: str) -> None: ...
+
+    def remark(self, text: str) -> None: ...
+
+    def changed(self) -> None: ...
+
+
+class GovernanceSession(SessionFeature):
+    """Governs one agent. ``open_project(root)`` opens what the gate needs; it may raise
+    RelayError."""
 
     namespace = NAMESPACE
 
@@ -153,25 +154,18 @@ class GovernanceSession(SessionFeature):
         self,
         agent: GovernedAgent,
         open_project: Callable[[str], GovernedProject],
-        answer: Callable[[str, str, QueueMode | None], object],
-        note: Callable[..., None],
-        spawn: Callable[[Awaitable[None]], None],
+        parts: Parts,
         *,
-        changed: Callable[[], None] = lambda: None,
         door: ContextDoor | None = None,
         claiming: Claiming | None = None,
         waits: Waits | None = None,
     ) -> None:
         self._agent = agent
         self._open = open_project
-        self._answer = answer
-        self._note = note
-        self._spawn = spawn
-        self._changed = changed
+        self._parts = parts
         self._door = door
         self._claiming = claiming
         self._waits = waits
-        self._held = ""  # the note of it
         self._showing = asyncio.Lock()
         self._root = agent.root
         self._project: GovernedProject | None = None
@@ -202,7 +196,7 @@ class GovernanceSession(SessionFeature):
         elif self._claiming is not None:
             refused = await self._claiming.before(call)
         if not refused and (project is not None or self._claiming is not None):
-            self._spawn(self._show_held())
+            self._parts.spawn(self._show_held())
         return refused
 
     def agreed(self, call: AgentHookCall) -> bool:
@@ -221,7 +215,7 @@ class GovernanceSession(SessionFeature):
 
     def begin(self) -> None:
         """Tell the agent the rules."""
-        self._spawn(self._begin())
+        self._parts.spawn(self._begin())
 
     def take(self, command: FeatureCommand) -> None:
         """Do it, after those that came before it."""
@@ -231,11 +225,11 @@ class GovernanceSession(SessionFeature):
         if len(command.text) > GIVEN_MAX:
             problem = f"its text has more than {GIVEN_MAX} characters"
         if problem:
-            self._answer(command.id, _refused(command, problem), QueueMode.STEER)
+            self._parts.answer(command.id, _refused(command, problem), QueueMode.STEER)
             return
         self._pending[command.id] = command
         self._idle.clear()
-        self._spawn(self._work(command))
+        self._parts.spawn(self._work(command))
 
     def said(self, texts: list[str]) -> None:
         """The agent does something: look whether its project is governed by now."""
@@ -249,9 +243,9 @@ class GovernanceSession(SessionFeature):
             self._works = False
             chosen, self._chosen = self._chosen, False
             if (project := self._at_hand()) is not None:
-                self._spawn(self._turn_over(project, chosen))
+                self._parts.spawn(self._turn_over(project, chosen))
             elif self._claiming is not None:
-                self._spawn(self._claims_over(self._claiming))
+                self._parts.spawn(self._claims_over(self._claiming))
 
     def agent_gone(self) -> None:
         """Nobody is told any more what comes of a command."""
@@ -276,17 +270,16 @@ class GovernanceSession(SessionFeature):
     def state(self) -> dict[str, Any]:
         """For the checkpoint."""
         pending = [asdict(command) for command in self._pending.values()]
-        return asdict(GovernanceCheckpoint(self._root, self._told, self._held, pending))
+        return asdict(GovernanceCheckpoint(self._root, self._told, pending))
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Begin, or go on where an earlier session of this run was."""
         saved = GovernanceCheckpoint(**state)
         self._root, self._told = self._root or saved.root, saved.told
-        self._held = saved.held
         if self._agent.ungoverned and self._root:
-            self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
+            self._parts.note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
         if self._agent.intent and not self._told:
-            self._spawn(self._tell_confined())
+            self._parts.spawn(self._tell_confined())
         for fields in saved.pending:
             self.take(FeatureCommand(**fields))
 
@@ -326,7 +319,7 @@ class GovernanceSession(SessionFeature):
         if self._agent.ungated:
             if not self._noted:
                 self._noted = True
-                self._note(
+                self._parts.note(
                     f"{UNGOVERNED}: {self._root} is governed, and this agent's writes are not"
                     f" checked ({self._agent.ungated}); end it and start it again"
                 )
@@ -334,7 +327,7 @@ class GovernanceSession(SessionFeature):
         self._project = self._open(self._root)
         if self._claiming is not None:  # intents count from now on
             claiming, self._claiming = self._claiming, None
-            self._spawn(claiming.ended())
+            self._parts.spawn(claiming.ended())
         if not begun:  # what it says is not heard as directives of this kind
             self._tell(self._project.rules(words=False))
         return self._project
@@ -363,7 +356,7 @@ class GovernanceSession(SessionFeature):
         """Write down, once in a run, to which intent the kernel holds the agent; one that asks
         before its calls has selected it."""
         intent = self._agent.intent
-        self._note(f"confined to {intent}")
+        self._parts.note(f"confined to {intent}")
         project = self._now() or self._open(self._root)
         try:
             how = {"event": "confined", "by": self._agent.person}
@@ -374,7 +367,7 @@ class GovernanceSession(SessionFeature):
             if self._project is None:
                 project.close()
         self._told = True
-        self._changed()
+        self._parts.changed()
 
     async def _work(self, command: FeatureCommand) -> None:
         try:
@@ -390,11 +383,11 @@ class GovernanceSession(SessionFeature):
             self._pending.pop(command.id, None)
             if not self._pending:
                 self._idle.set()
-            self._changed()
+            self._parts.changed()
         if not self._gone:
             # But for a lesson the agent goes on with what it is answered.
             mode = None if command.action == "learn" else QueueMode.STEER
-            self._answer(command.id, told, mode)
+            self._parts.answer(command.id, told, mode)
 
     async def _claims_over(self, claiming: Claiming) -> None:
         await claiming.turn_ended()
@@ -409,9 +402,7 @@ class GovernanceSession(SessionFeature):
             with contextlib.suppress(RelayError):
                 if self._project is not None:
                     held = await asyncio.to_thread(self._project.holds)
-            if (note := held_note(held)) != self._held:
-                before, self._held = self._held, note
-                self._note(note, before)
+            self._parts.remark(held_remark(held))
 
     async def _turn_over(self, project: GovernedProject, chosen: bool) -> None:
         reminder, violation = await project.turn_ended(chosen=chosen)
@@ -424,7 +415,7 @@ class GovernanceSession(SessionFeature):
         """Tell the person of it; what the agent is told."""
         if not violation:
             return ""
-        self._note(violation)
+        self._parts.note(violation)
         return f"{violation}\nUndo it, or tell the person why it has to be. They know of it."
 
     def _tell(self, text: str) -> None:

@@ -19,7 +19,7 @@ from relay.core.message import QueueMode
 from relay.core.paths import Home
 from relay.features.governance import claiming
 from relay.features.governance.call_plan import GateCall, GovernedRun
-from relay.features.governance.claiming import Claiming, Waits, held_note
+from relay.features.governance.claiming import Claiming, Waits, held_remark
 from relay.features.governance.claims import ROOT, Clash, FolderClaims
 from relay.features.governance.governance_store import GovernanceStore, Lease
 from relay.features.governance.settings import CLAIMS, parse_claims
@@ -260,9 +260,9 @@ def test_an_agent_is_told_beside_its_call_or_refused_and_told_when_it_is_free(
 
 
 def test_the_note_names_a_few_files() -> None:
-    assert held_note([]) == ""
-    assert held_note(["a", "b"]) == "holds a, b"
-    assert held_note(["a\x1b", *"bcde"]) == "holds a^[, b, c and 2 more"
+    assert held_remark([]) == ""
+    assert held_remark(["a", "b"]) == "holds a, b"
+    assert held_remark(["a\x1b", *"bcde"]) == "holds a^[, b, c and 2 more"
 
 
 def test_the_setting_has_agents_asked_where_it_is_written_down(tmp_path: Path) -> None:

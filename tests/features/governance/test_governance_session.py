@@ -13,7 +13,7 @@ import pytest
 from relay.agents.context_door import ContextDoor
 from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, StorageError
-from relay.core.message import AgentState
+from relay.core.message import AgentState, QueueMode
 from relay.features.governance.governed_project import GovernedProject
 from relay.features.governance.session import (
     GIVEN_MAX,
@@ -97,6 +97,7 @@ class Bench:
         self.project, self.door = Project(), Door()
         self.answers: list[tuple[str, str]] = []
         self.notes: list[str] = []
+        self.remarks: list[str] = []
         self.broken: Exception | None = None
         self.tasks: list[asyncio.Future[None]] = []
         self.agent = replace(GovernedAgent("Ann", "run-1", "claude", str(folder), "me"), **more)
@@ -106,9 +107,7 @@ class Bench:
         return GovernanceSession(
             self.agent,
             self._open,
-            lambda id_, text, mode: self.answers.append((id_, text)),
-            self.notes.append,
-            self._spawn,
+            self,
             door=cast(ContextDoor, self.door),
         )
 
@@ -117,7 +116,19 @@ class Bench:
             raise self.broken
         return cast(GovernedProject, self.project)
 
-    def _spawn(self, work: Awaitable[None]) -> None:
+    def answer(self, id_: str, text: str, mode: QueueMode | None = None) -> None:
+        self.answers.append((id_, text))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def remark(self, text: str) -> None:
+        self.remarks.append(text)
+
+    def changed(self) -> None:
+        pass
+
+    def spawn(self, work: Awaitable[None]) -> None:
         self.tasks.append(asyncio.ensure_future(work))
 
     async def settled(self) -> None:
