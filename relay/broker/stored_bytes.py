@@ -31,8 +31,8 @@ RUNS_MAX = 1000
 _ALWAYS = frozenset(("hello", "agent_state", "state", "turn", "person", "read", "answer", "wait"))
 #: How long ``relay status`` says that something was refused. Milliseconds.
 NOTED_MS = 3_600_000
-#: What a person calls what a request would have stored; "requests" for all others.
-_CALLED = {"send": "messages", "event": "events", "hooks_ran": "reports of hooks"}
+#: What a person calls what a request would have stored; "request" for all others.
+_CALLED = {"send": "message", "event": "event", "hooks_ran": "hook report"}
 #: relay's own notices have as much room again, so that an agent learns why it is refused.
 _NOTICES = 2
 
@@ -56,7 +56,7 @@ class StoredBytes:
             lost = self._lost.get(run)
             if lost is None or now_ms - lost.at_ms > NOTED_MS:
                 lost = self._lost[run] = _Lost()
-            lost.counts[_CALLED.get(op, "requests")] += 1
+            lost.counts[_CALLED.get(op, "request")] += 1
             lost.size += size
             lost.at_ms = now_ms
         return fits
@@ -66,7 +66,9 @@ class StoredBytes:
         lost = self._lost.get(run)
         if lost is None or now_ms - lost.at_ms > NOTED_MS:
             return ""
-        what = ", ".join(f"{number:,} {name}" for name, number in lost.counts.items())
+        what = ", ".join(
+            f"{number:,} {name}{'' if number == 1 else 's'}" for name, number in lost.counts.items()
+        )
         when = age(now_ms - lost.at_ms)
         return (
             f"lost, as too much came: {what} ({_mib(lost.size)}), the last {when} ago; {self.why}"

@@ -163,7 +163,7 @@ def test_the_room_comes_back_with_time_and_each_run_has_its_own() -> None:
     assert stored.note("b", 0) == ""
     stored.take("a", "hooks_ran", 2000, 60_000)
     lost = (
-        "lost, as too much came: 3 messages, 1 reports of hooks (0.002387 MiB), the last 2m ago; "
+        "lost, as too much came: 3 messages, 1 hook report (0.002387 MiB), the last 2m ago; "
     )
     assert stored.note("a", 180_000).startswith(lost)
     assert stored.note("a", 60_000 + NOTED_MS) and not stored.note("a", 60_001 + NOTED_MS)
@@ -196,5 +196,5 @@ def test_an_agent_that_floods_is_refused_and_status_says_so(
         assert len(person.request(INBOX)["rows"]) == 3
         [agent] = person.request(STATUS)["agents"]
         assert agent["notes"][0].startswith(
-            "lost, as too much came: 1 messages, 1 events, 1 requests, 1 reports of hooks (4 MiB)"
+            "lost, as too much came: 1 message, 1 event, 1 request, 1 hook report (4 MiB)"
         )
