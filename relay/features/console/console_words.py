@@ -29,7 +29,7 @@ Verbs = Mapping[str, str]
 OWN = {
     "send": ("NAME TEXT", "write to an agent, a channel or a person"),
     "reply": ("TEXT", "answer the last message that came to you, in its thread"),
-    "answer": ("[NAME|ID|--all] CHOICE", "answer what waits for you: a choice, yes or no"),
+    "answer": ("[WHO] CHOICE", "answer a name, an id or --all: a choice, yes or no"),
     "cancel": ("ID", "withdraw a message that is not delivered yet"),
     "interrupt": ("[NAME]", "stop what an agent is doing"),
     "screen": ("[NAME]", "look at an agent's screen, beside the traffic"),
