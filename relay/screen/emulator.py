@@ -110,6 +110,9 @@ class Emulator:
             "ghostty_terminal_grid_ref_track",
             "GhosttyResult(*)(GhosttyTerminal, GhosttyPointS, GhosttyTrackedGridRef*)",
         )
+        # Looked up now: the first use of a function takes a lock of cffi's, and a mark is freed when
+        # garbage is collected, which may be in the middle of cffi's work.
+        self._free_tracked = self._lib.ghostty_tracked_grid_ref_free
         self.cols, self.rows = cols, rows
         if snapshot is not None:
             self.cols, self.rows = self._get16("COLS"), self._get16("ROWS")
@@ -338,7 +341,7 @@ class Emulator:
         return ref
 
     def free_ref(self, ref: Any) -> None:
-        self._lib.ghostty_tracked_grid_ref_free(ref[0])
+        self._free_tracked(ref[0])
 
     def ref_position(self, ref: Any) -> tuple[int, int] | None:
         result = self._lib.ghostty_tracked_grid_ref_point(

@@ -14,7 +14,7 @@ from relay.protocol.message_ops import SEND, WAIT
 from tests.e2e.wrapped import relay, relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
-from tests.real_agents.people import PATIENCE, send, wait_delivery, wait_state
+from tests.real_agents.people import PATIENCE, rest, send, wait_delivery, wait_state
 from tests.real_agents.recipe import Options
 from tests.real_agents.wrapped import room
 from tests.support import wait_until
@@ -116,7 +116,7 @@ def test_its_transcript_is_read_in_without_the_turns_that_relay_has(
         assert got == ANSWERS[name]
         plain = send("Ann", "MARK-TWO by the way.")
         wait_delivery(plain, "seen")
-        wait_state("Ann", "idle")
+        rest(ann, model)
         ann.quit()
         relay("ledger", "ingest", str(tmp_path), "--source", name)
         rows = json.loads(

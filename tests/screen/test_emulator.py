@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pyghostty.core
@@ -167,6 +168,18 @@ def test_what_loads_is_known_before_a_run_and_what_does_not(
     monkeypatch.setattr("sys.meta_path", [])
     with pytest.raises(RelayError, match="it is not installed"):
         emulator_library.check(str(tmp_path))
+
+
+def test_a_mark_is_freed_while_cffi_is_in_the_middle_of_its_work() -> None:
+    loaded = emulator_library.load()
+    vars(loaded.lib).pop("ghostty_tracked_grid_ref_free", None)  # as in a process that begins
+    terminal = Emulator(20, 5)
+    mark = terminal.mark(0, 2)
+    with loaded.ffi._lock:  # garbage may be collected just then, by the thread that has it
+        freeing = threading.Thread(target=mark.close, daemon=True)
+        freeing.start()
+        freeing.join(30)
+        assert not freeing.is_alive()
 
 
 def test_what_a_terminal_shows_becomes_texts_with_styles() -> None:
