@@ -110,8 +110,8 @@ class Emulator:
             "ghostty_terminal_grid_ref_track",
             "GhosttyResult(*)(GhosttyTerminal, GhosttyPointS, GhosttyTrackedGridRef*)",
         )
-        # Looked up now: the first use of a function takes a lock of cffi's, and a mark is freed when
-        # garbage is collected, which may be in the middle of cffi's work.
+        # Looked up now: the first use of a function takes a lock of cffi's, and a mark is freed
+        # when garbage is collected, which may be in the middle of cffi's work.
         self._free_tracked = self._lib.ghostty_tracked_grid_ref_free
         self.cols, self.rows = cols, rows
         if snapshot is not None:
