@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import socket
 import struct
 import sys
@@ -43,8 +44,16 @@ _LINE_MAX = 4096
 _LEAST, _MOST = 2, 1000
 #: The terminal, before somebody looks at it.
 COLUMNS, ROWS = 120, 40
-#: When the machine goes down everything is told to end: who goes on for so many seconds after its
-#: program has only lost that, and the program is not brought back by itself.
+#: A program that one of these signals has ended did not end by itself: the machine went down, and
+#: ``relay resume`` brings it back. ``relay release`` notes the end before it sends one. Agents that
+#: catch a signal exit with 128 + its number, as a shell has it.
+_TOLD = {
+    status
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+    for status in (-number, 128 + number)
+}
+#: Some programs exit as if by themselves when the machine goes down. Then this host is told to end
+#: within so many seconds, too, before it has noted that.
 _SHUTDOWN = 1.0
 #: Of a program that ends within so many seconds the log has as many rows as it showed last.
 _EARLY, _ROWS_SHOWN = 30.0, 5
@@ -71,8 +80,9 @@ def main() -> None:
         if time.monotonic() - began < _EARLY:
             _tell(wanted["name"], program)
         server.close(program)
-        time.sleep(_SHUTDOWN)
-        ended(home, wanted["name"], _how(program), os.getpid())
+        if program.exit_status not in _TOLD:
+            time.sleep(_SHUTDOWN)
+            ended(home, wanted["name"], _how(program), os.getpid())
 
 
 def _how(program: DrivenProgram) -> str:
