@@ -12,7 +12,6 @@ only ``wake`` is called from another.
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import signal
@@ -23,12 +22,11 @@ import time
 from contextlib import suppress
 
 from relay.app.driven_program import DrivenProgram
-from relay.config.spawned_agents import ended
+from relay.config.spawned_agents import ended, not_ended
 from relay.core import descriptors, processes
 from relay.core.errors import RelayError, error_fields, only_the_person
 from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
-from relay.directive.redact import redact
 from relay.protocol.frames import KEYS, SIZE, Decoder, FrameError
 from relay.screen.terminal_modes import TerminalPicture
 
@@ -52,16 +50,16 @@ _TOLD = {
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
     for status in (-number, 128 + number)
 }
-#: Some programs exit as if by themselves when the machine goes down. Then this host is told to end
-#: within so many seconds, too, before it has noted that.
-_SHUTDOWN = 1.0
+#: Others exit as if by themselves: such an end is withdrawn if this host is told to end within so
+#: many seconds.
+_SHUTDOWN = 5.0
 #: Of a program that ends within so many seconds the log has as many rows as it showed last.
 _EARLY, _ROWS_SHOWN = 30.0, 5
 
 
 def main() -> None:
     """Run it to its end, in a child of the process that was started, which nobody has to reap."""
-    wanted = json.loads(sys.stdin.read())
+    wanted = loads(sys.stdin.read())
     if os.fork():
         os._exit(0)
     print(os.getpid(), flush=True)
@@ -80,21 +78,39 @@ def main() -> None:
         if time.monotonic() - began < _EARLY:
             _tell(wanted["name"], program)
         server.close(program)
-        if program.exit_status not in _TOLD:
-            time.sleep(_SHUTDOWN)
-            ended(home, wanted["name"], _how(program), os.getpid())
+        status = program.exit_status
+    if status not in _TOLD:
+        _note_end(home, wanted["name"], _how(status or 0))
 
 
-def _how(program: DrivenProgram) -> str:
-    status = program.exit_status or 0
+def _note_end(home: Home, name: str, how: str) -> None:
+    """Note that it has ended by itself, unless the machine goes down."""
+    ended(home, name, how, os.getpid())
+    signal.signal(signal.SIGTERM, _raise_interrupt)
+    try:
+        time.sleep(_SHUTDOWN)
+    except KeyboardInterrupt:
+        not_ended(home, name, how, os.getpid())
+
+
+def _raise_interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _how(status: int) -> str:
     return f"by signal {-status}" if status < 0 else f"with status {status}"
 
 
 def _tell(name: str, program: DrivenProgram) -> None:
     """Print why it has ended so early."""
+    from relay.directive.redact import redact  # some MB of patterns, for few hosts
+
     rows = [row for row in program.rows() if row][-_ROWS_SHOWN:]
     with suppress(BrokenPipeError):  # who has started it has seen enough
-        print(redact("\n  ".join([f"{name} has ended {_how(program)}", *rows])), flush=True)
+        print(
+            redact("\n  ".join([f"{name} has ended {_how(program.exit_status or 0)}", *rows])),
+            flush=True,
+        )
 
 
 class _Viewer:

@@ -141,23 +141,21 @@ def test_all_that_ran_is_brought_back_after_an_orderly_shutdown(
     """As at a reboot: SIGTERM to everything, in the worst order and over seconds, then SIGKILL."""
     monkeypatch.setenv("OF_THIS_REBOOT", "1")
     home = Home.from_env()
-    names_ = ["Dies", "Exits", "Stays"]
+    names_ = ["Dies", "Exits", "Leaves", "Stays"]
     request.addfinalizer(lambda: relay("release", *names_, "--now", "--yes", status=None))
-    caught = "import os, signal\nsignal.signal(15, lambda *_: os._exit(143))\n"
+    caught = "import os, signal\nsignal.signal(15, lambda *_: os._exit(%d))\n"
     ignored = "import signal\nsignal.signal(15, signal.SIG_IGN)\n"
-    for name, source in zip(names_, ("", caught, ignored), strict=True):
+    for name, source in zip(names_, ("", caught % 143, caught % 0, ignored), strict=True):
         relay("spawn", name, "--", *python(source + ECHO))
-    relay("spawn", "Left", "--", *python("input()"))
-    relay("send", "Left", "end by yourself")
-    wait_until(lambda: (record_of(home, "Left") or {}).get("ended"))
     with wrapped(python(ECHO), name="Wrapped"):
         wait_registered("Wrapped")
         hosts = {row["host"] for row in spawned(home)}
         running = _of_this_reboot()
-        assert hosts < running
+        assert len(hosts) == len(names_) and hosts < running
         _signal(running - hosts, signal.SIGTERM)
-        # A host that takes its agent for one that has ended by itself notes that, and ends.
-        wait_until(lambda: len(hosts & _of_this_reboot()) == 1)
+        wait_until(lambda: (record_of(home, "Leaves") or {}).get("ended"))
+        wait_until(lambda: names.holder(home, "Dies") is None)
+        wait_until(lambda: names.holder(home, "Exits") is None)
         _signal(hosts, signal.SIGTERM)
         wait_until(lambda: not hosts & _of_this_reboot())
         _signal(_of_this_reboot(), signal.SIGKILL)
