@@ -31,6 +31,7 @@ from relay.core.errors import EXIT_NOT_FOUND, UsageError
 from relay.core.paths import Home
 from relay.core.visible import age
 from relay.features.ingest.ledger_ingest import (
+    BATCH_ROWS,
     LINE_MAX,
     TOLD_MAX,
     Counts,
@@ -44,18 +45,15 @@ from relay.features.ingest.ledger_ingest import (
 from relay.ledger.search_index import snippet
 from relay.protocol.past_turns import CLAUDE, CODEX
 
-#: Conversations that are shown unless ``--limit`` says otherwise, and at most.
-_LIMIT, _LIMIT_MAX = 20, 1000
+#: Conversations that are shown unless ``--limit`` says otherwise.
+_LIMIT = 20
 #: Bytes that are searched at once for the words.
 _PART = 1 << 20
-#: Rows that a reader may have before they are looked at.
-_ROWS = 200
-_FIRST_LINE_MAX = 64 * 1024
 #: What can be the id of a conversation, and no option of a program.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 
 
-class Said(NamedTuple):
+class SaidMessage(NamedTuple):
     """A message in a conversation of an agent's; ``project`` is its folder, "" if unknown."""
 
     conversation: str
@@ -69,7 +67,7 @@ class _Conversation:
     """The newest message of a conversation that has the words, and how many have."""
 
     agent: str
-    last: Said
+    last: SaidMessage
     messages: int = 1
 
 
@@ -88,12 +86,12 @@ def add(verbs: Parser) -> None:
 def search_verb(options: Options) -> int:
     """``relay search``: 3 when nobody said it."""
     limit = _LIMIT if options.limit is None else options.limit
-    if not 1 <= limit <= _LIMIT_MAX:
-        raise UsageError(f"--limit is a number from 1 to {_LIMIT_MAX}")
+    if limit < 1:
+        raise UsageError("--limit is a number from 1 on")
     words = [word.casefold() for text in options.words for word in text.split()]
     if not words:
         raise UsageError("search for what?", hint="relay search WORDS")
-    counts = Counts()
+    counts, more = Counts(), False
     found: dict[tuple[str, str], _Conversation] = {}
     for agent in [options.agent] if options.agent else _HISTORIES:
         for said in _HISTORIES[agent](words, counts):
@@ -104,10 +102,11 @@ def search_verb(options: Options) -> int:
             if (known := found.setdefault(key, _Conversation(agent, said, 0))).messages:
                 known.last = max(known.last, said, key=lambda one: one.at_ms)
             known.messages += 1
-            if len(found) > 2 * _LIMIT_MAX:
+            if len(found) > 10 * limit:
+                more = True
                 found = {(one.agent, one.last.conversation): one for one in _newest(found, limit)}
     rows = [_row(one, words) for one in _newest(found, limit)]
-    _report(rows, len(found) > len(rows), counts, options)
+    _report(rows, more or len(found) > len(rows), counts, options)
     return 0 if rows else EXIT_NOT_FOUND
 
 
@@ -128,7 +127,7 @@ def _row(found: _Conversation, words: list[str]) -> dict[str, object]:
     }
 
 
-def _resume(agent: str, said: Said) -> str:
+def _resume(agent: str, said: SaidMessage) -> str:
     """The command line that goes on with the conversation, "" where there is none."""
     conversation = said.conversation.partition("/")[0]  # that of a sub-agent is its parent's
     form = find_profile(agent, Home.from_env().profiles)[0].headless
@@ -167,10 +166,10 @@ def _report(rows: list[dict[str, object]], more: bool, counts: Counts, options: 
 # -- the histories
 
 
-def _of_readers(agent: str) -> Callable[[list[str], Counts], Iterator[Said]]:
+def _of_readers(agent: str) -> Callable[[list[str], Counts], Iterator[SaidMessage]]:
     """Those of Claude Code and Codex, as ``relay ledger ingest`` reads them."""
 
-    def history(words: list[str], counts: Counts) -> Iterator[Said]:
+    def history(words: list[str], counts: Counts) -> Iterator[SaidMessage]:
         for _, file in _with_words(own_folders(agent), words, counts):
             if source_of(file) != agent:
                 counts.not_transcripts += 1
@@ -186,7 +185,7 @@ def _of_readers(agent: str) -> Callable[[list[str], Counts], Iterator[Said]]:
                     take_line(reader, line, counts)
                 if not line:
                     reader.release()
-                if line and len(reader.rows.messages) < _ROWS:
+                if line and len(reader.rows.messages) < BATCH_ROWS:
                     continue
                 rows = reader.take()
                 projects |= {one.conversation: one.project or "" for one in rows.sessions}
@@ -194,24 +193,24 @@ def _of_readers(agent: str) -> Callable[[list[str], Counts], Iterator[Said]]:
                 for one in rows.messages:
                     conversation = conversations.get(one.turn, "")
                     project = projects.get(conversation, "")
-                    yield Said(conversation, project, one.content, one.created_ms)
+                    yield SaidMessage(conversation, project, one.content, one.created_ms)
                 if not line:
                     break
 
     return history
 
 
-def _of_gemini(words: list[str], counts: Counts) -> Iterator[Said]:
+def _of_gemini(words: list[str], counts: Counts) -> Iterator[SaidMessage]:
     for root in gemini.SessionFiles(dict(os.environ)).roots:
         for path, file in _with_words([root], words, counts):
-            conversation = gemini.session_of(_text(file.readline(_FIRST_LINE_MAX)))
+            conversation = gemini.session_of(_text(file.readline(gemini.FIRST_LINE_MAX)))
             if not conversation:
                 continue
             project = _project_root(os.path.dirname(os.path.dirname(path)))
             for line in _lines(file, counts):
                 record = gemini.parse(_text(line))
                 if record is not None and record.kind in ("prompt", "said"):
-                    yield Said(conversation, project, record.text, int(record.time * 1000))
+                    yield SaidMessage(conversation, project, record.text, int(record.time * 1000))
 
 
 def _project_root(folder: str) -> str:
@@ -222,7 +221,7 @@ def _project_root(folder: str) -> str:
         return ""
 
 
-def _of_qwen(words: list[str], counts: Counts) -> Iterator[Said]:
+def _of_qwen(words: list[str], counts: Counts) -> Iterator[SaidMessage]:
     root = os.path.join(os.path.expanduser("~"), ".qwen", "projects")
     for _, file in _with_words([root], words, counts):
         for line in _lines(file, counts):
@@ -231,10 +230,10 @@ def _of_qwen(words: list[str], counts: Counts) -> Iterator[Said]:
                 continue
             raw = object_in(_text(line)) or {}
             conversation, project = text_in(raw.get("sessionId")), text_in(raw.get("cwd"))
-            yield Said(conversation, project, record.text, int(record.time * 1000))
+            yield SaidMessage(conversation, project, record.text, int(record.time * 1000))
 
 
-def _of_opencode(words: list[str], counts: Counts) -> Iterator[Said]:
+def _of_opencode(words: list[str], counts: Counts) -> Iterator[SaidMessage]:
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     path = os.path.join(data, "opencode", "opencode.db")
     if not os.path.isfile(path):
@@ -252,13 +251,13 @@ def _of_opencode(words: list[str], counts: Counts) -> Iterator[Said]:
                 part = object_in(str(data))
                 if part is not None and part.get("type") == "text" and isinstance(at_ms, int):
                     text = text_in(part.get("text"))
-                    yield Said(str(conversation), str(project or ""), text, at_ms)
+                    yield SaidMessage(str(conversation), str(project or ""), text, at_ms)
     except sqlite3.Error as error:
         counts.problems.append(f"{path}: {error}")
 
 
 #: By the agent's name.
-_HISTORIES: dict[str, Callable[[list[str], Counts], Iterator[Said]]] = {
+_HISTORIES: dict[str, Callable[[list[str], Counts], Iterator[SaidMessage]]] = {
     CLAUDE: _of_readers(CLAUDE),
     CODEX: _of_readers(CODEX),
     "gemini": _of_gemini,
