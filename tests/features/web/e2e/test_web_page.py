@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +97,8 @@ def test_the_page_shows_what_agents_do_and_answers_them(browser: Browser, tmp_pa
                 page.click("[data-agent=Bob]")
                 page.wait_for_selector(".screen:has-text('GOT Relay message')")
                 shoot(page, "agent")
-                page.fill(".write input", "from the page")
-                page.click("text=Send")
+                page.fill("#detail .write textarea", "from the page")
+                page.click("#detail >> text=Send")
                 page.wait_for_selector(".screen:has-text('from the page')")
                 page.wait_for_selector(".message:has-text('from the page') >> text=seen")
                 page.click("text=Charts")
@@ -208,3 +209,125 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
         assert wide <= 390  # nothing hangs out of a phone
         source.tell(*({"what": "item", "item": {"id": one}, "open": False} for one in ("I1", "I2")))
         page.wait_for_selector("text=Nothing waits for you", state="attached")
+
+
+NOW = 1_700_000_000_000
+#: What axe-core finds wrong with what is shown, as lines.
+AXE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.flatMap(
+    (rule) => rule.nodes.map((node) => `${rule.id}: ${node.html.slice(0, 120)} ${node.failureSummary}`))"""
+
+
+def team_rows(now_ms: int) -> dict[str, Any]:
+    """Agents in several states and channels, what waits for the person, and a talk."""
+    states = ("busy", "idle", "blocked", "limited", "waiting", "gone")
+    names = ("Alice", "Bob", "Carol", "Dave", "Erin", "Frank")
+    agents = [
+        {"name": name, "state": state, "reason": "asks: Do you want to go on?" if n == 2 else None}
+        | {"kind": "claude", "cwd": "/home/me/work", "command": "claude", "unread": n * 700}
+        | {"since_ms": now_ms - 40_000 * 30**n, "roles": ["reviewer"] if n == 1 else []}
+        | {"channels": ["#build"] if n < 3 else []}
+        for n, (name, state) in enumerate(zip(names, states, strict=True))
+    ]
+    yes_no = [{"key": "yes", "label": "let go"}, {"key": "no", "label": "refuse all"}]
+    item = {"since_ms": now_ms - 90_000, "until_ms": None, "chosen": 0, "about": [], "details": {}}
+    items = [
+        item | {"id": "I1", "agent": "Carol", "kind": "question", "what": "Do you want to go on?"}
+        | {"choices": [{"key": "1", "label": "Yes"}, {"key": "2", "label": "No, and tell me why"}]},
+        item | {"id": "I2", "agent": "Alice", "kind": "approval", "what": "rm -rf build"}
+        | {"choices": yes_no},
+        item | {"id": "I3", "agent": "Dave", "kind": "held", "what": "look at this again"}
+        | {"choices": yes_no, "details": {"count": 9940, "to": "Erin"}},
+    ]
+    messages = [
+        {"id": f"M{n}", "seq": n, "from": names[n % 5], "from_kind": "agent", "to": to}
+        | {"body": "Please look at the tests of the parser. " * (1 + n % 4), "state": state}
+        | {"created_ms": now_ms - 60_000 * (30 - n), "channel": None}
+        for n in range(30)
+        for to, state in [(names[(n + 1) % 5] if n % 7 else "me", "seen" if n % 3 else "queued")]
+    ]
+    return {"agents": agents, "items": items, "messages": messages, "more": False, "me": "me"}
+
+
+def team_answers(now_ms: int) -> dict[str, dict[str, Any]]:
+    """What the page is told when it asks for something of ``team_rows``."""
+    line = [["❯ ", {"fg": 6, "bold": True}], ["make test", {}], ["  … 3 of 12", {"fg": 8}]]
+    title = [["╭" + "─" * 98 + "╮", {"fg": 4}]]
+    edge = [["│ ", {"fg": 4}], ["Update".ljust(96), {"fg": 2}], [" │", {"fg": 4}]]
+    spent = {"input": 90_000, "output": 12_000, "cached": 800_000, "written": 4000, "money": 1.5}
+    steps = [
+        {"at_ms": now_ms, "what": "said", "who": "Bob", "state": "", "text": "said it, stored"},
+        {"at_ms": now_ms + 90, "what": "state", "who": "Carol", "state": "seen", "text": "proof"},
+    ]
+    change = {"time": "2026-01-02T03:04:05Z", "agent": "Bob", "kind": "change", "intent": "I-1"}
+    return {
+        "message": {
+            "message": {"id": "M1", "from": "Bob", "body": "Please look.", "created_ms": now_ms}
+            | {"from_kind": "agent", "deliveries": [{"to": "Carol"}]},
+            "steps": steps,
+        },
+        "screen": {"cols": 100, "rows": 30, "cursor": [29, 4], "lines": []}
+        | {"spans": [title, *[edge] * 27, title, line]},
+        "figures": {"since_ms": now_ms - 86_400_000, "now_ms": now_ms, "bucket_ms": 1_800_000}
+        | {"sent": [[name, n * 7 % 48, n] for n in range(1, 40) for name in ("Alice", "Bob")]}
+        | {"states": {"seen": 950, "queued": 12, "held": 9940}}
+        | {"spent": [spent | {"agent": name, "unpriced": []} for name in ("Alice", "Bob")]}
+        | {"latency": {"Alice": {"number": 9, "median_ms": 900, "p95_ms": 7000}}},
+        "traces": {
+            "projects": [
+                {"root": "/home/me/work", "problem": "", "lines": [
+                    change | {"what": "src/a.py", "words": "3 lines"},
+                    change | {"kind": "refusal", "what": "src/b.py", "words": "not in its scope"},
+                ]}
+            ]
+        },
+        "send": {"id": "M99", "deliveries": [{"to": "Bob", "state": "queued", "reason": None}]},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_axe_core_finds_nothing_wrong_with_any_view(browser: Browser, width: int) -> None:
+    pytest.importorskip("axe_playwright_python")
+    axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+    source = FakeSource(team_rows(NOW))
+    source.answers = team_answers(NOW)
+    wrong: list[str] = []
+
+    def check(view: str) -> None:
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            shoot(page, f"{view}-{width}-{scheme}")
+            wrong.extend(f"{view}, {scheme}: {one}" for one in page.evaluate(AXE))
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        if wide > width:
+            wrong.append(f"{view} is {wide} pixels wide")
+
+    with served(source) as server, opened(browser, server.link, width, 844) as page:
+        page.evaluate(axe)
+        page.wait_for_selector(".message", state="attached")
+        for tab in ("waiting", "agents", "traffic", "charts", "traces"):
+            if page.is_visible(f"#tab-{tab}"):
+                page.click(f"#tab-{tab}")
+                page.wait_for_selector(f"#{tab} > * >> nth=1")
+                check(tab)
+        page.click("#tab-traffic")
+        page.click("#to")
+        check("receivers")
+        page.keyboard.press("Escape")
+        page.click(".message >> nth=-1")
+        page.wait_for_selector("ol.path li")
+        check("message")
+        page.click("#detail >> text=Write to Bob")
+        page.wait_for_selector(".screen .cursor")
+        check("agent")
+        page.click("text=Full size")
+        check("full")
+        page.evaluate("close_('this page’s key is good no more')")
+        check("closed")
+        # A new home.
+        source.everything = {"agents": [], "items": [], "messages": [], "more": False, "me": "me"}
+        page.goto("about:blank")
+        page.goto(server.link)
+        page.wait_for_selector("text=relay spawn --name Bob")
+        page.evaluate(axe)
+        check("empty")
+    assert wrong == []
