@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -16,6 +17,7 @@ import pytest
 from tests.e2e.test_answering import LIST
 from tests.e2e.wrapped import ECHO, RELAY, SAY, python, say, wait_registered, wrapped
 from tests.features.web.ui.page_source import FakeSource, served
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -211,6 +213,84 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
         page.wait_for_selector("text=Nothing waits for you", state="attached")
 
 
+@pytest.mark.parametrize("named", ["{folder}/opener", "./opener"], ids=["whole", "relative"])
+def test_open_starts_the_browser_of_the_person_and_none_of_the_repository(
+    tmp_path: Path, named: str
+) -> None:
+    opener = tmp_path / "opener"
+    opener.write_text(
+        f'#!/bin/sh\nprintf %s "$1" > {tmp_path}/begun\nmv {tmp_path}/begun {tmp_path}/link'
+    )
+    opener.chmod(0o755)
+    env = {**os.environ, "BROWSER": named.format(folder=tmp_path)}
+    for desktop in ("DISPLAY", "WAYLAND_DISPLAY"):
+        env.pop(desktop, None)
+    with subprocess.Popen(
+        [*RELAY, "web", "--open"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        env=env,
+    ) as web:
+        assert web.stdout is not None
+        try:
+            if named.startswith("."):
+                assert any("No browser could be opened" in line for line in web.stdout)
+                assert not (tmp_path / "link").exists()
+            else:
+                link = next(line for line in web.stdout if line.startswith("http"))
+                wait_until((tmp_path / "link").exists, what="the browser")
+                assert (tmp_path / "link").read_text() == link.strip()
+        finally:
+            web.terminate()
+
+
+def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Browser) -> None:
+    source = FakeSource(team_rows(int(time.time() * 1000)))
+    source.answers = team_answers(NOW)
+
+    def sent_to() -> object:
+        return next(fields["to"] for name, fields in reversed(source.asked) if name == "send")
+
+    with served(source) as server, opened(browser, server.link, 1200) as page:
+        page.click("[data-state=blocked]")
+        assert page.locator(".agent").all_inner_texts()[0].startswith("Carol")
+        assert page.locator(".agent").count() == 1
+        page.click("[data-state='']")
+        assert page.locator(".agent").count() == 6
+        # A message without a receiver asks for one first.
+        page.fill("#compose textarea", "hello")
+        page.keyboard.press("Enter")
+        page.check("[data-to='#build']")
+        page.check("[data-to=Erin]")
+        page.keyboard.press("Escape")
+        page.click("#compose >> text=Send")
+        page.wait_for_selector("text=Sent to Bob.")
+        assert sent_to() == ["#build", "Erin"]
+        page.click("#to")
+        page.check("[data-to='*']")
+        assert page.is_disabled("[data-to=Erin]")
+        page.uncheck("[data-to='*']")
+        page.uncheck("[data-to='#build']")
+        page.uncheck("[data-to=Erin]")
+        page.check("[data-to='*']")
+        page.fill("#compose textarea", "all of you")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=Sent to Bob.")
+        assert sent_to() == ["*"]
+        # Ages go on by themselves; a chart is as wide as its window.
+        age = page.inner_text("[data-agent=Alice] .age")
+        page.wait_for_function(
+            "(age) => $('agents').querySelector('.age').textContent !== age", arg=age
+        )
+        page.click("#tab-charts")
+        page.wait_for_selector("#figures.wide svg")
+        page.set_viewport_size({"width": 700, "height": 800})
+        page.wait_for_selector("#figures:not(.wide) svg")
+        assert page.evaluate("$('charts').scrollWidth <= $('charts').clientWidth")
+
+
 NOW = 1_700_000_000_000
 #: What axe-core finds wrong with what is shown, as lines.
 AXE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.flatMap(
@@ -231,11 +311,14 @@ def team_rows(now_ms: int) -> dict[str, Any]:
     yes_no = [{"key": "yes", "label": "let go"}, {"key": "no", "label": "refuse all"}]
     item = {"since_ms": now_ms - 90_000, "until_ms": None, "chosen": 0, "about": [], "details": {}}
     items = [
-        item | {"id": "I1", "agent": "Carol", "kind": "question", "what": "Do you want to go on?"}
+        item
+        | {"id": "I1", "agent": "Carol", "kind": "question", "what": "Do you want to go on?"}
         | {"choices": [{"key": "1", "label": "Yes"}, {"key": "2", "label": "No, and tell me why"}]},
-        item | {"id": "I2", "agent": "Alice", "kind": "approval", "what": "rm -rf build"}
+        item
+        | {"id": "I2", "agent": "Alice", "kind": "approval", "what": "rm -rf build"}
         | {"choices": yes_no},
-        item | {"id": "I3", "agent": "Dave", "kind": "held", "what": "look at this again"}
+        item
+        | {"id": "I3", "agent": "Dave", "kind": "held", "what": "look at this again"}
         | {"choices": yes_no, "details": {"count": 9940, "to": "Erin"}},
     ]
     messages = [
@@ -313,14 +396,23 @@ def test_axe_core_finds_nothing_wrong_with_any_view(browser: Browser, width: int
         page.click("#to")
         check("receivers")
         page.keyboard.press("Escape")
+        assert page.evaluate("document.activeElement.id") == "to"
         page.click(".message >> nth=-1")
-        page.wait_for_selector("ol.path li")
+        page.wait_for_selector("#detail ol.path li")
         check("message")
         page.click("#detail >> text=Write to Bob")
         page.wait_for_selector(".screen .cursor")
         check("agent")
-        page.click("text=Full size")
+        fits = "parseFloat(document.querySelector('.screen pre').style.fontSize)"
+        small = page.evaluate(fits)
+        page.keyboard.press("f")
         check("full")
+        if width > 1000:
+            assert page.evaluate(fits) > small * 1.5
+        page.click("[aria-label='Larger letters']")
+        assert page.evaluate(fits) > small * 1.1
+        page.keyboard.press("Escape")  # leaves the full size, then the agent
+        assert page.is_visible("#detail >> text=Full size")
         page.evaluate("close_('this page’s key is good no more')")
         check("closed")
         # A new home.
