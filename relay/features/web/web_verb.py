@@ -20,7 +20,8 @@ def add(verbs: Parser) -> None:
     web = verb(
         verbs,
         "web",
-        "relay web --open\n  relay web --port 8765 --allow-tunnel   (for ssh -L 8765:localhost:8765)",
+        "relay web --open\n"
+        "  relay web --port 8765 --allow-tunnel   (for ssh -L 8765:localhost:8765)",
     )
     web.add_argument("--open", action="store_true", help="open the page in your browser")
     web.add_argument("--port", type=port, metavar="N", help="the port (default: a free one)")

@@ -294,7 +294,8 @@ def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Brows
 NOW = 1_700_000_000_000
 #: What axe-core finds wrong with what is shown, as lines.
 AXE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.flatMap(
-    (rule) => rule.nodes.map((node) => `${rule.id}: ${node.html.slice(0, 120)} ${node.failureSummary}`))"""
+    (rule) => rule.nodes.map((node) =>
+        `${rule.id}: ${node.html.slice(0, 120)} ${node.failureSummary}`))"""
 
 
 def team_rows(now_ms: int) -> dict[str, Any]:
