@@ -310,7 +310,13 @@ def team_rows(now_ms: int) -> dict[str, Any]:
         for n, (name, state) in enumerate(zip(names, states, strict=True))
     ]
     yes_no = [{"key": "yes", "label": "let go"}, {"key": "no", "label": "refuse all"}]
-    item = {"since_ms": now_ms - 90_000, "until_ms": None, "chosen": 0, "about": [], "details": {}}
+    item: dict[str, Any] = {
+        "since_ms": now_ms - 90_000,
+        "until_ms": None,
+        "chosen": 0,
+        "about": [],
+        "details": {},
+    }
     items = [
         item
         | {"id": "I1", "agent": "Carol", "kind": "question", "what": "Do you want to go on?"}
