@@ -369,8 +369,8 @@ class FullScreen:
             case RelayVerb(("attach", name, *_)) if name in state.agents and not (
                 self._link.can_attach(name)
             ):
-                why = "was not started by relay spawn: its terminal is where it was started"
-                state.say(f"{name} {why}; /screen {name} shows it", failed=True)
+                why = f"{name} has a terminal of its own; only those of relay spawn can be attached"
+                state.say(f"{why}. /screen {name} shows it", failed=True)
             case RelayVerb():
                 self._link.spawn(self._run(asked))
         return False
