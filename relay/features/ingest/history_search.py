@@ -45,8 +45,6 @@ from relay.features.ingest.ledger_ingest import (
 from relay.ledger.search_index import snippet
 from relay.protocol.past_turns import CLAUDE, CODEX
 
-#: Conversations that are shown unless ``--limit`` says otherwise.
-_LIMIT = 20
 #: Bytes that are searched at once for the words.
 _PART = 1 << 20
 #: What can be the id of a conversation, and no option of a program.
@@ -78,14 +76,14 @@ def add(verbs: Parser) -> None:
     )
     parser.add_argument("words", nargs="+", metavar="WORDS", help="all in one message, in any case")
     parser.add_argument("--agent", choices=tuple(_HISTORIES), help="only that agent's")
-    parser.add_argument("--limit", type=int, metavar="N", help=f"conversations ({_LIMIT})")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="conversations (20)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=search_verb)
 
 
 def search_verb(options: Options) -> int:
     """``relay search``: 3 when nobody said it."""
-    limit = _LIMIT if options.limit is None else options.limit
+    limit: int = options.limit
     if limit < 1:
         raise UsageError("--limit is a number from 1 on")
     words = [word.casefold() for text in options.words for word in text.split()]
