@@ -246,11 +246,13 @@ def reason(error: BaseException) -> str:
     return redact(f"{type(error).__name__}{words and ': '}{words}")[:_REASON_MAX]
 
 
-def missing(package: str, error: ImportError) -> ConfigError:
-    """A library cannot be imported."""
+def missing(extra: str, error: ImportError) -> ConfigError:
+    """A library of this extra cannot be imported."""
+    from relay.core.extras import adding
+
     return ConfigError(
-        f"{error.name or package} cannot be imported: {error}",
-        hint=f"install it for relay's Python: {sys.executable} -m pip install {package}",
+        f"{error.name or extra} cannot be imported: {error}",
+        hint=adding(extra),
     )
 
 

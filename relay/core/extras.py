@@ -1,0 +1,87 @@
+"""What relay is installed with: the extras of its package, and the command that adds one.
+
+All is read from the metadata that the installer wrote. It is imported only where an extra is
+missing, and by ``relay doctor``.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import importlib.util
+import json
+import os
+import re
+import shlex
+import sys
+
+#: The name of the package in an index; that of the command is ``relay``.
+PACKAGE = "relay-wrap"
+#: What ``relay.bootstrap`` leaves in the environment that it makes beside a clone.
+BOOTSTRAP_STAMP = ".relay-setup"
+_REQUIREMENT = re.compile(r"([\w.-]+).*; *extra *== *[\"']([\w-]+)[\"']")
+
+
+def extras() -> dict[str, bool]:
+    """The extras by name, and whether all packages of each are installed. Those that only join
+    others are left out. Empty where relay runs without having been installed."""
+    packages: dict[str, list[str]] = {}
+    for requirement in _requirements():
+        if match := _REQUIREMENT.match(requirement):
+            packages.setdefault(match[2], []).append(match[1])
+    return {
+        extra: all(map(_is_installed, names))
+        for extra, names in packages.items()
+        if PACKAGE not in names
+    }
+
+
+def _requirements() -> list[str]:
+    try:
+        return metadata.requires(PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def adding(extra: str) -> str:
+    """The hint of an error: which one command adds an extra to the relay that runs here."""
+    return f"add it: {command(extra)}"
+
+
+def command(extra: str) -> str:
+    """That command. Tools that make an environment anew are told of the extras that are there."""
+    if os.path.exists(os.path.join(sys.prefix, BOOTSTRAP_STAMP)):
+        clone = shlex.quote(os.path.dirname(sys.prefix))
+        return f"(cd {clone} && python3 -m relay.bootstrap setup {extra})"
+    for file, tool in (
+        ("uv-receipt.toml", "uv tool install"),
+        ("pipx_metadata.json", "pipx install --force"),
+    ):
+        if os.path.exists(os.path.join(sys.prefix, file)):
+            here = {name for name, is_here in extras().items() if is_here}
+            names = "all" if extra == "all" else ",".join(sorted({*here, extra}))
+            return f"{tool} {shlex.quote(_requirement(names))}"
+    requirement = shlex.quote(f"{PACKAGE}[{extra}]")
+    if importlib.util.find_spec("pip") is not None:
+        return f"{shlex.quote(sys.executable)} -m pip install {requirement}"
+    return f"uv pip install --python {shlex.quote(sys.executable)} {requirement}"
+
+
+def _requirement(names: str) -> str:
+    """The package with these extras, from where it was installed."""
+    try:
+        origin = json.loads(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        origin = {}
+    url = origin.get("url")
+    if not url:
+        return f"{PACKAGE}[{names}]"
+    system = origin.get("vcs_info", {}).get("vcs")
+    return f"{PACKAGE}[{names}] @ {system + '+' if system else ''}{url}"
