@@ -17,7 +17,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - this file is what an older one m
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any  # noqa: F401 - for a comment that says a type
 
     from relay.app.relay import Relay as Relay
     from relay.core.dispatch import AddedContext as AddedContext

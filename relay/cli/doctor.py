@@ -213,7 +213,7 @@ def _extras() -> list[Check]:
         return []
     text = f"not installed: {', '.join(missing)}"
     hint = "docs/operating.md says what each is for"
-    return [Check("extras", "absent", text, hint, command(",".join(missing)))]
+    return [Check("extras", "absent", text, hint, command(*missing))]
 
 
 def _lines(name: str, lines: Callable[[], Iterable[tuple[str, ...]]]) -> list[Check]:

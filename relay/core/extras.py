@@ -13,6 +13,8 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 #: The name of the package in an index; that of the command is ``relay``.
 PACKAGE = "relay-wrap"
@@ -55,33 +57,39 @@ def adding(extra: str) -> str:
     return f"add it: {command(extra)}"
 
 
-def command(extra: str) -> str:
-    """That command. Tools that make an environment anew are told of the extras that are there."""
+def command(*names: str) -> str:
+    """That command, for one extra or several. Tools that make an environment anew are told of the
+    extras that are there."""
     if os.path.exists(os.path.join(sys.prefix, BOOTSTRAP_STAMP)):
         clone = shlex.quote(os.path.dirname(sys.prefix))
-        return f"(cd {clone} && python3 -m relay.bootstrap setup {extra})"
+        return f"(cd {clone} && python3 -m relay.bootstrap setup {' '.join(names)})"
     for file, tool in (
         ("uv-receipt.toml", "uv tool install"),
         ("pipx_metadata.json", "pipx install --force"),
     ):
         if os.path.exists(os.path.join(sys.prefix, file)):
             here = {name for name, is_here in extras().items() if is_here}
-            names = "all" if extra == "all" else ",".join(sorted({*here, extra}))
-            return f"{tool} {shlex.quote(_requirement(names))}"
-    requirement = shlex.quote(f"{PACKAGE}[{extra}]")
+            origin = f" @ {url}" if (url := _url(_origin())) else ""
+            return f"{tool} {shlex.quote(_with_extras({*here, *names}) + origin)}"
+    requirement = shlex.quote(_with_extras(names))
     if importlib.util.find_spec("pip") is not None:
         return f"{shlex.quote(sys.executable)} -m pip install {requirement}"
     return f"uv pip install --python {shlex.quote(sys.executable)} {requirement}"
 
 
-def _requirement(names: str) -> str:
-    """The package with these extras, from where it was installed."""
+def _with_extras(names: Iterable[str]) -> str:
+    return f"{PACKAGE}[{','.join(sorted(names))}]"
+
+
+def _origin() -> dict[str, Any]:
+    """Where the package came from, as PEP 610 has it; empty for an index."""
     try:
-        origin = json.loads(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
+        text = metadata.distribution(PACKAGE).read_text("direct_url.json")
+        return dict(json.loads(text or "{}"))
     except (metadata.PackageNotFoundError, ValueError):
-        origin = {}
-    url = origin.get("url")
-    if not url:
-        return f"{PACKAGE}[{names}]"
-    system = origin.get("vcs_info", {}).get("vcs")
-    return f"{PACKAGE}[{names}] @ {system + '+' if system else ''}{url}"
+        return {}
+
+
+def _url(origin: dict[str, Any]) -> str:
+    system = origin.get("vcs_info", {}).get("vcs", "")
+    return (f"{system}+" if system else "") + origin.get("url", "")

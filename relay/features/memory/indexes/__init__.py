@@ -11,7 +11,6 @@ The indexes that relay knows are the modules here; each is imported when it is c
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
