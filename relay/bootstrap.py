@@ -204,7 +204,7 @@ class Steps:
                 output.append(line)
                 # pip's words, such as "Collecting numpy>=1.26 (from relay-wrap==0.1.0)".
                 verb, _, object_ = line.strip().partition(" ")
-                if verb in ("Collecting", "Downloading", "Building", "Installing"):
+                if verb in ("Collecting", "Downloading"):
                     self._show(f"… {verb.lower()} {object_.partition(' (')[0]}")
         if process.returncode:
             self._show("…", "\n")

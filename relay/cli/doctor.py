@@ -208,12 +208,17 @@ def _extras() -> list[Check]:
     """What relay was installed without, and the command that adds it."""
     from relay.core.extras import command, extras
 
-    missing = [name for name, is_here in extras().items() if not is_here]
+    here = extras()
+    missing = [name for name in here if not here[name]]
     if not missing:
         return []
     text = f"not installed: {', '.join(missing)}"
     hint = "docs/operating.md says what each is for"
-    return [Check("extras", "absent", text, hint, command(*missing))]
+    return [
+        Check(
+            "extras", "absent", text, hint, command(*(missing if any(here.values()) else ["all"]))
+        )
+    ]
 
 
 def _lines(name: str, lines: Callable[[], Iterable[tuple[str, ...]]]) -> list[Check]:

@@ -92,4 +92,4 @@ def _origin() -> dict[str, Any]:
 
 def _url(origin: dict[str, Any]) -> str:
     system = origin.get("vcs_info", {}).get("vcs", "")
-    return (f"{system}+" if system else "") + origin.get("url", "")
+    return f"{system}{system and '+'}{origin.get('url', '')}"
