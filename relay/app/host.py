@@ -85,9 +85,9 @@ def main() -> None:
 
 def _note_end(home: Home, name: str, how: str) -> None:
     """Note that it has ended by itself, unless the machine goes down."""
-    ended(home, name, how, os.getpid())
     signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
+        ended(home, name, how, os.getpid())
         time.sleep(_SHUTDOWN)
     except KeyboardInterrupt:
         not_ended(home, name, how, os.getpid())

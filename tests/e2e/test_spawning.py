@@ -153,9 +153,9 @@ def test_all_that_ran_is_brought_back_after_an_orderly_shutdown(
         running = _of_this_reboot()
         assert len(hosts) == len(names_) and hosts < running
         _signal(running - hosts, signal.SIGTERM)
-        wait_until(lambda: (record_of(home, "Leaves") or {}).get("ended"))
         wait_until(lambda: names.holder(home, "Dies") is None)
         wait_until(lambda: names.holder(home, "Exits") is None)
+        wait_until(lambda: (record_of(home, "Leaves") or {}).get("ended"))
         _signal(hosts, signal.SIGTERM)
         wait_until(lambda: not hosts & _of_this_reboot())
         _signal(_of_this_reboot(), signal.SIGKILL)
