@@ -326,7 +326,7 @@ def team_rows(now_ms: int) -> dict[str, Any]:
         | {"choices": yes_no},
         item
         | {"id": "I3", "agent": "Dave", "kind": "held", "what": "look at this again"}
-        | {"choices": yes_no, "details": {"count": 9940, "to": "Erin"}},
+        | {"choices": yes_no, "details": {"count": 9940, "to": ["Erin"]}},
     ]
     messages = [
         {"id": f"M{n}", "seq": n, "from": names[n % 5], "from_kind": "agent", "to": to}
@@ -355,7 +355,7 @@ def team_answers(now_ms: int) -> dict[str, dict[str, Any]]:
             | {"from_kind": "agent", "deliveries": [{"to": "Carol"}]},
             "steps": steps,
         },
-        "screen": {"cols": 100, "rows": 30, "cursor": [29, 4], "lines": []}
+        "screen": {"cols": 100, "rows": 30, "cursor": [4, 29], "lines": []}
         | {"spans": [title, *[edge] * 27, title, line]},
         "figures": {"since_ms": now_ms - 86_400_000, "now_ms": now_ms, "bucket_ms": 1_800_000}
         | {"sent": [[name, n * 7 % 48, n] for n in range(1, 40) for name in ("Alice", "Bob")]}
