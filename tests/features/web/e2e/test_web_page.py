@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -385,7 +385,9 @@ def test_axe_core_finds_nothing_wrong_with_any_view(browser: Browser, width: int
 
     def check(view: str) -> None:
         # What is dark differs in its colours alone.
-        for scheme, rules in (("light", None), ("dark", ["color-contrast"])):
+        schemes: tuple[tuple[Literal["light", "dark"], list[str] | None], ...]
+        schemes = (("light", None), ("dark", ["color-contrast"]))
+        for scheme, rules in schemes:
             page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             shoot(page, f"{view}-{width}-{scheme}")
             wrong.extend(f"{view}, {scheme}: {one}" for one in page.evaluate(AXE, rules))
