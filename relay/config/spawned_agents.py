@@ -56,6 +56,13 @@ def ended(home: Home, name: str, how: str, host: int | None = None) -> None:
         files.write_atomically(_path(home, name), dumps({**record, "ended": how}))
 
 
+def not_ended(home: Home, name: str, how: str, host: int) -> None:
+    """Withdraw the note that this host has written: it is brought back."""
+    record = _read(_path(home, name))
+    if record is not None and (record.get("ended"), record.get("host")) == (how, host):
+        files.write_atomically(_path(home, name), dumps({**record, "ended": ""}))
+
+
 def keep(home: Home, wanted: Spawn, host: int, run: str) -> None:
     """Write the record of one that has just been started; ``run`` once its run is known, or ""."""
     files.make_private_folder(_folder(home))
