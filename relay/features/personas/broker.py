@@ -156,9 +156,10 @@ class PersonasFeature(BrokerFeature):
         """What the person lets go on is evaluated now."""
         self.evaluations.decided(seq, batch)
 
-    def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
-        """A message that carried a dispatch to a wrapped persona has not arrived."""
-        self._wrapped.delivery_ended(id_, reason, batch)
+    def moved(self, id_: str, sender: str, to: str, new: Delivery, batch: Batch) -> None:
+        """A message that carried a dispatch to a wrapped persona may not have arrived."""
+        if new.state in (State.FAILED, State.CANCELLED):
+            self._wrapped.delivery_ended(id_, new.reason, batch)
 
     def turn_ended(
         self, ids: list[str], ended: TurnResult, started_ms: int, batch: Batch
