@@ -31,7 +31,9 @@ _PREFIX = "relay1:"
 
 def machine_name(given: str | None) -> str:
     """A machine's name: as given, or the host's. Raises UsageError."""
-    name = given or re.sub("[^a-z0-9-]+", "-", socket.gethostname().split(".")[0].lower()).strip("-")
+    name = given or re.sub("[^a-z0-9-]+", "-", socket.gethostname().split(".")[0].lower()).strip(
+        "-"
+    )
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} cannot be a machine's name",
@@ -201,7 +203,12 @@ class LinkFolder:
 def _user(link: Link, name: str, key: str) -> dict[str, object]:
     if name == link.host:
         return {"nkey": key}
-    publish = [f"relay.{name}.*.m", f"relay.{name}.*.r", f"presence.{name}", f"$JS.ACK.{STREAM}.{name}.>"]
+    publish = [
+        f"relay.{name}.*.m",
+        f"relay.{name}.*.r",
+        f"presence.{name}",
+        f"$JS.ACK.{STREAM}.{name}.>",
+    ]
     hear = [f"_INBOX_{name}.>", "presence.*"]
     return {
         "nkey": key,
