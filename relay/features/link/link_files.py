@@ -1,5 +1,5 @@
-"""What a link keeps beside the ledger, in ``link/`` of RELAY_HOME: who this machine is, its key, and
-where the server runs here its certificate, its users and its store."""
+"""What a link keeps beside the ledger, in ``link/`` of RELAY_HOME: who this machine is, its key,
+and where the server runs here its certificate, its users and its store."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class LinkFolder:
     def seed(self) -> bytes:
         """The private key of this machine, which never leaves it; made at its first use."""
         if not self._seed.exists():
-            import nkeys
+            import nkeys  # type: ignore[import-untyped]
 
             key = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
             self._write(self._seed, bytes(key).decode())
@@ -234,7 +234,7 @@ def fetch_certificate(code: Code) -> str:
     it is not the one that the code names, and OSError."""
     host, _, port = code.address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10) as plain:
-        while not plain.recv(1) == b"\n":  # INFO, before TLS begins
+        while plain.recv(1) not in (b"\n", b""):  # INFO, before TLS begins
             pass
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -43,7 +43,7 @@ def nats_module() -> Any:
     try:
         import cryptography  # noqa: F401
         import nats
-        import nkeys  # noqa: F401
+        import nkeys  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
         raise UsageError(f"links need {error.name}", hint=_MISSING) from error
     return nats

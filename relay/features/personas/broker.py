@@ -25,6 +25,7 @@ from relay.features.personas.turn_engine import TurnEngine
 from relay.features.personas.workers import WorkerPool
 from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
+from relay.ledger.schema import Delivery
 from relay.protocol.broker import ROWS_MAX, Json
 from relay.protocol.message_ops import DeliveryState, MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnResult
