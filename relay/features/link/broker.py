@@ -18,7 +18,7 @@ from relay.broker.delivery_states import advance
 from relay.broker.door import BrokerFeature
 from relay.broker.ops_messages import THREAD_MAX, checked_id
 from relay.broker.parts import BrokerParts
-from relay.broker.routing import EVERYONE, Route, Routing, in_channel
+from relay.broker.routing import EVERYONE, TARGETS_MAX, Route, Routing, in_channel
 from relay.core import json_text
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.errors import NotFound, RelayError, UsageError
@@ -55,12 +55,10 @@ from relay.protocol.op import Request
 #: What may be granted to another machine, beside messages.
 RIGHTS = ("interrupt", "person")
 #: Messages to one machine that it has not stored, at most; and those that are under way.
-OUTBOX_MAX, WINDOW = 10_000, 64
+OUTBOX, WINDOW = 10_000, 64
 #: Seconds: between two words about oneself, until a silent machine counts as away, until a message
-#: is sent again, and between two questions how far messages are.
-TELL, AWAY, AGAIN, AGAIN_MAX, ASK = 10.0, 35.0, 5.0, 300.0, 60.0
-#: Agents of a machine that are told of, and messages that are asked about at once.
-AGENTS_MAX, ASKED_MAX = 1000, 200
+#: is sent again (then later and later), and between two questions how far messages are.
+TELL, AWAY, AGAIN, ASK = 10.0, 35.0, 5.0, 60.0
 
 
 def feature(parts: BrokerParts) -> LinkFeature:
@@ -93,7 +91,7 @@ class _Far(msgspec.Struct):
 
 
 class _Receipts(msgspec.Struct):
-    """What a machine tells, or asks, of messages: ``refused`` and ``stored`` are ids."""
+    """What a machine tells of messages, and what it asks: ``stored`` and ``asked`` are ids."""
 
     stored: list[str] = []
     rows: list[_Far] = []
@@ -403,7 +401,7 @@ class LinkFeature(BrokerFeature):
         waiting = self._ledger.row(
             "SELECT count(*) FROM link_outbox WHERE machine=? AND stored=0", (machine,)
         )[0]
-        if waiting >= OUTBOX_MAX:
+        if waiting >= OUTBOX:
             raise RelayError(
                 f"{waiting} messages wait for {machine} already",
                 hint="relay link shows why",
@@ -503,7 +501,7 @@ class LinkFeature(BrokerFeature):
         if rows[0][0] > last:
             since, pause = now, AGAIN
         elif now - since > pause and self._is_here(machine):
-            last, since, pause = 0, now, min(2 * pause, AGAIN_MAX)
+            last, since, pause = 0, now, min(2 * pause, ASK)
         before = 0
         for n, told in rows:
             if n > last:
@@ -517,7 +515,7 @@ class LinkFeature(BrokerFeature):
         """Ask how far those messages are of which nothing final is known."""
         rows = self._ledger.rows(
             "SELECT id FROM link_outbox WHERE machine=? AND stored=1 ORDER BY n LIMIT ?",
-            (machine, ASKED_MAX),
+            (machine, WINDOW),
         )
         if rows and self._is_here(machine):
             self._reply(machine, msgspec.json.encode(_Receipts(asked=[row[0] for row in rows])))
@@ -557,7 +555,7 @@ class LinkFeature(BrokerFeature):
                 elif kind == "r":
                     told = msgspec.json.decode(data, type=_Receipts)
                     self._receipts(machine, told, batch)
-                    for id_ in told.asked[:ASKED_MAX]:
+                    for id_ in told.asked[:WINDOW]:
                         taken.setdefault(machine, {}).setdefault(id_, [])
                 elif kind == "j":
                     self._add_machines([machine], batch)
@@ -701,7 +699,7 @@ class LinkFeature(BrokerFeature):
         while True:
             await self._wire.connected.wait()
             link = self._wire.link
-            agents = [one.name for one in self._directory.agents() if one.live][:AGENTS_MAX]
+            agents = [one.name for one in self._directory.agents() if one.live][:TARGETS_MAX]
             fields: Json = {"agents": agents}
             if link.hosts:
                 fields["machines"] = sorted(link.machines)
@@ -718,7 +716,7 @@ class LinkFeature(BrokerFeature):
         """A machine says how it is. Only the host says which machines there are."""
         was_away = not self._is_here(machine)
         self._heard[machine] = time.monotonic()
-        agents = [one for one in told.agents[:AGENTS_MAX] if valid_name(one)]
+        agents = [one for one in told.agents[:TARGETS_MAX] if valid_name(one)]
         self._ledger.change(
             "INSERT INTO link_machines (name, seen_ms, told) VALUES (?,?,?) ON CONFLICT (name)"
             " DO UPDATE SET seen_ms=excluded.seen_ms, told=excluded.told",

@@ -16,14 +16,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from relay.core.errors import UsageError
+from relay.core.message import BODY_MAX
 
 #: How long a code may be used. Seconds.
 CODE_LIFE = 600
 #: The stream, and what it may hold at most. Bytes.
 STREAM = "RELAY"
-STREAM_MAX = 256 * 1024 * 1024
+STREAM_BYTES = 256 * BODY_MAX
 #: A body of 1 MiB, as JSON.
-PAYLOAD_MAX = 8 * 1024 * 1024
+PAYLOAD = 8 * BODY_MAX
 PORT = 7422
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _PREFIX = "relay1:"
@@ -187,8 +188,8 @@ class LinkFolder:
         conf = {
             "host": "0.0.0.0",
             "port": int(port),
-            "max_payload": PAYLOAD_MAX,
-            "max_pending": 4 * PAYLOAD_MAX,
+            "max_payload": PAYLOAD,
+            "max_pending": 4 * PAYLOAD,
             "pid_file": str(self.pid),
             "jetstream": {"store_dir": str(self.path / "store")},
             "tls": {

@@ -20,9 +20,9 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.log import Log
 from relay.features.link.link_files import (
     CODE_LIFE,
-    PAYLOAD_MAX,
+    PAYLOAD,
     STREAM,
-    STREAM_MAX,
+    STREAM_BYTES,
     Code,
     Link,
     LinkFolder,
@@ -35,7 +35,7 @@ OLDEST = (2, 11)
 _ARRIVING = 64
 #: Seconds between two tries to connect, and until an answer of the server's is not waited for.
 AGAIN, ANSWER = 1.0, 5.0
-_MISSING = "pip install 'relay[link]' where relay is installed, then: relay broker stop"
+_MISSING = "pip install 'relay-wrap[link]' where relay is installed, then: relay broker stop"
 
 
 def nats_module() -> Any:
@@ -117,7 +117,7 @@ class Wire:
             connect_timeout=ANSWER,
             ping_interval=5,
             max_outstanding_pings=2,
-            pending_size=2 * PAYLOAD_MAX,
+            pending_size=2 * PAYLOAD,
             error_cb=failed,
             closed_cb=lost,
             disconnected_cb=lost,
@@ -235,7 +235,7 @@ class Wire:
                     subjects=["relay.*.*.*"],
                     retention=api.RetentionPolicy.WORK_QUEUE,
                     discard=api.DiscardPolicy.NEW,
-                    max_bytes=STREAM_MAX,
+                    max_bytes=STREAM_BYTES,
                     max_age=30 * 24 * 3600,
                 )
             )
