@@ -52,7 +52,7 @@ class Writing(BrokerFeature):
     [
         ("gone", (BOB,)),
         ("decided", (1,)),
-        ("undelivered", ("0123", None)),
+        ("moved", ("0123", "Al", "Bob", None)),
         ("stored", ((),)),
     ],
 )

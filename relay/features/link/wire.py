@@ -35,7 +35,6 @@ OLDEST = (2, 11)
 _ARRIVING = 64
 #: Seconds between two tries to connect, and until an answer of the server's is not waited for.
 AGAIN, ANSWER = 1.0, 5.0
-_MISSING = "pip install 'relay-wrap[link]' where relay is installed, then: relay broker stop"
 
 
 def nats_module() -> Any:
@@ -45,7 +44,9 @@ def nats_module() -> Any:
         import nats
         import nkeys  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
-        raise UsageError(f"links need {error.name}", hint=_MISSING) from error
+        from relay.core.extras import adding
+
+        raise UsageError(f"links need {error.name}", hint=adding("link")) from error
     return nats
 
 
@@ -179,7 +180,9 @@ class Wire:
             return
         program = Path(sysconfig.get_path("scripts"), "nats-server")
         if not program.exists():
-            raise UsageError("nats-server is not installed", hint=_MISSING)
+            from relay.core.extras import adding
+
+            raise UsageError("nats-server is not installed", hint=adding("link"))
         self._folder.write_server(self.link)
         with open(self._folder.path / "server.log", "ab") as log:
             self._server = subprocess.Popen(
