@@ -20,7 +20,9 @@ from relay.protocol.broker import Json
 #: Records that are kept; of more, the oldest of those that have ended go.
 _RECORDS_MAX = 200
 #: What ``options`` may give a value: no file of ours says more to ``relay wrap``.
-OPTIONS = ("task", "config", "type", "role", "join")
+OPTIONS = ("task", "config", "type", "role", "join", "intent", "write")
+#: Those without a value.
+FLAGS = ("hear", "confine")
 
 
 @dataclass(frozen=True, slots=True)
