@@ -173,8 +173,8 @@ class _Words:
             self._said += data
             if not data or len(self._said) > _WORDS_MAX:
                 forget(self._home, self._name)
-                shown = self._said.decode("utf-8", "replace").strip()
-                raise RelayError(shown or f"{self._name} ended at once", code="ended")
+                what, _, rows = self._said.decode("utf-8", "replace").strip().partition("\n")
+                raise RelayError(what or f"{self._name} ended at once", hint=rows, code="ended")
 
 
 def _is_there(home: Home, row: AgentRow | None) -> bool:

@@ -115,7 +115,7 @@ def test_who_does_not_end_when_it_is_told_is_killed(monkeypatch: pytest.MonkeyPa
 def test_what_ends_at_once_is_said_with_what_it_showed() -> None:
     said = relay("spawn", "Bob", "--", "sh", "-c", "echo no key for the model; exit 3", status=1)
     assert "Bob has ended with status 3" in said
-    assert "no key for the model" in said
+    assert "\n  no key for the model" in said
     assert "command not found" in relay("spawn", "Bob", "--", "no-such-program", status=127)
 
 
