@@ -105,12 +105,17 @@ def _tell(name: str, program: DrivenProgram) -> None:
     """Print why it has ended so early."""
     from relay.directive.redact import redact  # some MB of patterns, for few hosts
 
-    rows = [row for row in program.rows() if row][-_ROWS_SHOWN:]
+    lines: list[str] = []
+    wraps = False
+    for row in program.rows():
+        if wraps:  # a row that is full goes on in the next one
+            lines[-1] += row
+        elif row:
+            lines.append(row)
+        wraps = len(row) == COLUMNS
+    what = f"{name} has ended {_how(program.exit_status or 0)}"
     with suppress(BrokenPipeError):  # who has started it has seen enough
-        print(
-            redact("\n  ".join([f"{name} has ended {_how(program.exit_status or 0)}", *rows])),
-            flush=True,
-        )
+        print(redact("\n".join([what, *lines[-_ROWS_SHOWN:]])), flush=True)
 
 
 class _Viewer:
