@@ -325,8 +325,8 @@ def _plan_by_profile(argv: list[str], kind: str, env: dict[str, str], run: Run) 
             return Launch(list(argv), {}, kind, {"degraded": reason})
         told = path if form == "file}" else folder
     if sign == "=":
-        return Launch(list(argv), {name: told}, kind, {})
-    return Launch([*argv[:place], name, told, *argv[place:]], {}, kind, {})
+        return Launch(list(argv), {name: told}, kind, {"primed": True})
+    return Launch([*argv[:place], name, told, *argv[place:]], {}, kind, {"primed": True})
 
 
 def _as_it_is(argv: list[str], error: Exception) -> Launch:
