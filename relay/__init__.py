@@ -2,13 +2,22 @@
 
 ``from relay import Relay`` is the programmatic door. It is resolved on first use, because
 ``relay wrap`` starts through this package and must not pay for what it does not use.
+
+Everything of relay begins with this file, also under a Python that is too old for the rest: so it
+is written in what Python 2.7 can read.
 """
 
-from __future__ import annotations
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 - this file is what an older one meets first
+    sys.exit(
+        "relay: Python 3.11 or newer is needed, and this is %s (%s). Run the same line with a newer"
+        " one, for example python3.12" % (sys.version.split()[0], sys.executable)
+    )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any  # noqa: F401 - for a comment that says a type
 
     from relay.app.relay import Relay as Relay
     from relay.core.dispatch import AddedContext as AddedContext
@@ -35,7 +44,8 @@ _NAMES = [
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name):
+    # type: (str) -> Any
     if name == "Relay":
         from relay.app.relay import Relay
 
@@ -52,10 +62,11 @@ def __getattr__(name: str) -> Any:
         from relay.core.features import modules
 
         own = [one.module for one in modules("") if one.feature.is_own]
-        return [*_NAMES, *(added for module in own for added in getattr(module, "PUBLIC", {}))]
+        return _NAMES + [added for module in own for added in getattr(module, "PUBLIC", {})]
     if not name.startswith("_"):
         from relay.core.features import named
 
-        if (given := named("PUBLIC", name)) is not None:
+        given = named("PUBLIC", name)
+        if given is not None:
             return given
-    raise AttributeError(f"module 'relay' has no attribute {name!r}")
+    raise AttributeError("module 'relay' has no attribute %r" % name)

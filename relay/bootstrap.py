@@ -8,16 +8,29 @@ Python comes without one. Nothing else of the set-up is in the clone.
 from __future__ import annotations
 
 import hashlib
+import shlex
+import shutil
 import subprocess
 import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 USAGE = """\
 usage: python3 -m relay.bootstrap demo         set relay up in .venv and run its demo
        python3 -m relay.bootstrap test         set up what the quick tests need, and run them
        python3 -m relay.bootstrap test --all   set up everything, real agents too, and run all tests
        python3 -m relay.bootstrap test ARGS…   set up everything, and run pytest with ARGS
-       python3 -m relay.bootstrap setup        only set up; then: .venv/bin/relay
+       python3 -m relay.bootstrap setup [EXTRA…]
+                                               only set up; with extras, such as mem0, or with all
+"""
+#: What a person runs next, who has set relay up.
+ON_PATH = """relay is installed in {folder}. To have the command in a terminal:
+
+    export PATH={folder}:"$PATH"
 """
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -43,11 +56,13 @@ def main(argv: list[str] | None = None) -> int:
         print(USAGE, end="", file=sys.stderr)
         return 0 if args in (["-h"], ["--help"]) else 2
     try:
-        check_python()
-        set_up(extra_of(*args))
+        check_clone()
+        set_up(extras_of(*args))
     except SetupError as error:
         print(f"relay: {error}", file=sys.stderr)
         return 1
+    if args[0] == "setup":
+        print(ON_PATH.format(folder=shlex.quote(str(VENV / "bin"))))
     statuses = [subprocess.run(command, cwd=ROOT).returncode for command in commands(*args)]
     if args[1:] in (["--all"], ["--rest"]) and 1 in statuses:
         # So many programs at a time are much for a small machine: what failed must pass alone.
@@ -56,11 +71,22 @@ def main(argv: list[str] | None = None) -> int:
     return next((status for status in statuses if status), 0)
 
 
-def extra_of(verb: str, *more: str) -> str:
-    """The extra of pyproject.toml that a command needs; "" for none."""
-    if verb != "test":
-        return ""
-    return "all-tests" if more else "test"
+def extras_of(verb: str, *more: str) -> set[str]:
+    """The extras of pyproject.toml that a command needs. Raises SetupError for one that is none."""
+    if verb == "demo":
+        return set()
+    if verb == "test":
+        return {"all-tests"} if more else {"test"}
+    known = project()["optional-dependencies"]
+    if unknown := [name for name in more if name not in known]:
+        raise SetupError(f"{unknown[0]} is no extra; there are {', '.join(known)}")
+    return set(more)
+
+
+def project() -> dict[str, Any]:
+    """What pyproject.toml says of relay."""
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return table
 
 
 def failed_again() -> list[str]:
@@ -73,8 +99,10 @@ def failed_again() -> list[str]:
 def commands(verb: str, *more: str) -> list[list[str]]:
     """The commands that ``verb`` runs, one after the other."""
     relay = str(VENV / "bin" / "relay")
-    if verb != "test":
-        return [[relay, *(["demo"] if verb == "demo" else ["--version"]), *more]]
+    if verb == "setup":
+        return []
+    if verb == "demo":
+        return [[relay, "demo", *more]]
     pytest = [str(VENV / "bin" / "python"), "-m", "pytest"]
     quick = [*pytest, "-n", "auto", "-m", QUICK]
     # ``--rest`` is ``--all`` without the quick tests: for .ci/run, which has run them before.
@@ -97,36 +125,91 @@ def commands(verb: str, *more: str) -> list[list[str]]:
     return [[*pytest, *more]] if more else [quick]
 
 
-def check_python() -> None:
-    """relay needs Python 3.11 and a clone of its source."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - this file is what an older one meets first
-        raise SetupError(
-            f"Python 3.11 or newer is needed, this is {sys.version.split()[0]} ({sys.executable});"
-            " run this line with a newer one, for example python3.12"
-        )
+def check_clone() -> None:
+    """relay is set up from a clone of its source. (Which Python that needs, relay itself says.)"""
     if not (ROOT / "pyproject.toml").is_file():
         raise SetupError(f"{ROOT} is not a clone of relay: there is no pyproject.toml")
 
 
-def set_up(extra: str) -> None:
-    """Make .venv and install relay there, unless the last set-up was for the same files."""
+def set_up(extras: set[str]) -> None:
+    """Make .venv and install relay there, unless the last set-up was for the same files. What was
+    installed before stays."""
     stamp = VENV / ".relay-setup"
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + b"2").hexdigest()
-    # Each extra holds what stands before it here.
-    extras = ["", "test", "all-tests"]
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + b"3").hexdigest()
     done = stamp.read_text().split() if stamp.is_file() else []
-    if done[:1] == [wanted] and extras.index(extra) <= extras.index("".join(done[1:])):
+    there = set(done[1:])
+    if done[:1] == [wanted] and extras <= there | set().union(*map(joined, there)):
         return
-    print("setting up .venv (once) …", file=sys.stderr)
+    extras |= there
+    steps = Steps()
     python = VENV / "bin" / "python"
     if not python.exists():
-        run([sys.executable, "-m", "venv", "--without-pip", str(VENV)])
+        with steps.step(f"making {VENV}"):
+            steps.run([sys.executable, "-m", "venv", "--without-pip", str(VENV)])
     pip = pip_for(python)
-    target = f"{ROOT}[{extra}]" if extra else str(ROOT)
+    names = ",".join(sorted(extras))
+    target = f"{ROOT}[{names}]" if names else str(ROOT)
     # compat: a plain path entry; setuptools' import hook would cost 15 ms at every start.
     editable = ["--config-settings", "editable_mode=compat", "-e", target]
-    run([*pip, "install", "--quiet", "--disable-pip-version-check", *editable])
-    stamp.write_text(f"{wanted} {extra}\n")
+    what = "relay" if names in ("", "all") else f"relay[{names}]"
+    with steps.step(f"installing {what}"):
+        options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+        steps.run([*pip, "install", *options, *editable])
+    stamp.write_text(" ".join([wanted, *sorted(extras)]) + "\n")
+
+
+def joined(extra: str) -> set[str]:
+    """The extras that this one brings along."""
+    table, name = project(), project()["name"]
+    found: set[str] = set()
+    for requirement in table["optional-dependencies"].get(extra, []):
+        if requirement.startswith(f"{name}["):
+            names = requirement[len(name) + 1 :].partition("]")[0].split(",")
+            found.update(names, *map(joined, names))
+    return found
+
+
+class Steps:
+    """The steps of the set-up as they go on: on a terminal each is a line that changes in place,
+    elsewhere a line when it begins. The output of a step is shown only when it fails."""
+
+    def __init__(self) -> None:
+        self._changes = sys.stderr.isatty()
+        self._name = ""
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """What is done meanwhile is the step ``name``."""
+        self._name = name
+        if not self._changes:
+            print(f"relay: {name} …", file=sys.stderr, flush=True)
+        self._show("…")
+        began = time.monotonic()
+        yield
+        self._show(f"({time.monotonic() - began:.0f} s)", "\n")
+
+    def _show(self, more: str, end: str = "") -> None:
+        if self._changes:
+            columns = shutil.get_terminal_size().columns
+            line = f"relay: {self._name} {more}"[: columns - 1]
+            print(f"\r\x1b[K{line}", end=end, file=sys.stderr, flush=True)
+
+    def run(self, command: list[str]) -> None:
+        """Run a command. Raises SetupError."""
+        pipe, output = subprocess.PIPE, []
+        with subprocess.Popen(
+            command, stdout=pipe, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as process:
+            for line in process.stdout or ():
+                output.append(line)
+                # pip's words, such as "Collecting numpy>=1.26 (from relay-wrap==0.1.0)".
+                verb, _, object_ = line.strip().partition(" ")
+                if verb in ("Collecting", "Downloading"):
+                    self._show(f"… {verb.lower()} {object_.partition(' (')[0]}")
+        if process.returncode:
+            self._show("…", "\n")
+            print("".join(output), file=sys.stderr)
+            raise SetupError(f"this step failed: {' '.join(command)}")
 
 
 def pip_for(python: Path) -> list[str]:
@@ -139,14 +222,6 @@ def pip_for(python: Path) -> list[str]:
     if not wheels:
         raise SetupError(f"there is no pip in {ROOT / '.ci' / 'wheels'}: the clone is not whole")
     return [str(python), str(wheels[-1] / "pip")]
-
-
-def run(command: list[str]) -> None:
-    """Run a step of the set-up; its output is shown only when it fails."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        print(done.stdout, file=sys.stderr)
-        raise SetupError(f"this step failed: {' '.join(command)}")
 
 
 if __name__ == "__main__":

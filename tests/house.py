@@ -25,7 +25,7 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 0,
-    "callbacks": 145,
+    "callbacks": 144,
     "cycles": 0,
     "limits": 537,
     "words": 44,

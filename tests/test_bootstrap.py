@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from relay import bootstrap
@@ -22,27 +24,52 @@ def test_the_wheel_in_the_clone_is_pip(monkeypatch: pytest.MonkeyPatch) -> None:
         bootstrap.pip_for(Path(sys.executable))
 
 
-def test_an_old_python_and_a_missing_clone_are_explained(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sys, "version_info", (3, 9, 1))
-    with pytest.raises(SetupError, match=r"Python 3\.11 or newer"):
-        bootstrap.check_python()
-    monkeypatch.undo()
+def test_a_python_that_is_too_old_is_told_so_in_words_that_it_can_read() -> None:
+    first = (bootstrap.ROOT / "relay" / "__init__.py").read_text()
+    # What Python 2.7 and 3.6 cannot read begins with these.
+    assert "from __future__" not in first and "->" not in first.replace("# type: (str) ->", "")
+    assert first.isascii() and ":=" not in first and ' f"' not in first and "(*" not in first
+    ast.parse(first, feature_version=(3, 4))
+    old = "import sys; sys.version_info = (2, 7, 18); sys.version = '2.7.18 (old)'; import relay"
+    done = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("relay: Python 3.11 or newer is needed, and this is 2.7.18")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_clone_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
     with pytest.raises(SetupError, match="not a clone"):
-        bootstrap.check_python()
+        bootstrap.check_clone()
 
 
 def test_unknown_words_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert bootstrap.main(["fly"]) == 2
     assert "relay.bootstrap demo" in capsys.readouterr().err
+    assert bootstrap.main(["setup", "wings"]) == 1
+    assert "wings is no extra; there are vectors, " in capsys.readouterr().err
 
 
 def test_a_failing_step_shows_its_output(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SetupError, match="this step failed"):
-        bootstrap.run(["sh", "-c", "echo what happened; exit 3"])
-    assert "what happened" in capsys.readouterr().err
+    steps = bootstrap.Steps()
+    with pytest.raises(SetupError, match="this step failed"), steps.step("installing"):
+        steps.run(["sh", "-c", "echo what happened; exit 3"])
+    said = capsys.readouterr().err
+    assert said.startswith("relay: installing …\n") and "what happened" in said
+
+
+def test_a_step_on_a_terminal_is_one_line_that_changes_in_place() -> None:
+    program = (
+        "from relay.bootstrap import Steps\n"
+        "steps = Steps()\n"
+        "with steps.step('installing relay'):\n"
+        "    steps.run(['echo', 'Collecting h11>=0.14 (from relay-wrap)'])\n"
+    )
+    child = pexpect.spawn(sys.executable, ["-c", program], dimensions=(24, 80), timeout=60)
+    shown = child.read().decode()
+    child.close()
+    assert "\r\x1b[Krelay: installing relay … collecting h11>=0.14\r" in shown
+    assert shown.endswith("\r\x1b[Krelay: installing relay (0 s)\r\n") and shown.count("\n") == 1
 
 
 def test_all_is_the_quick_tests_and_every_other_one() -> None:
@@ -54,7 +81,7 @@ def test_all_is_the_quick_tests_and_every_other_one() -> None:
         "agents",
     ]
     assert bootstrap.commands("test", "-k", "one")[0][-3:] == ["pytest", "-k", "one"]
-    assert bootstrap.commands("setup")[0][-1] == "--version"
+    assert bootstrap.commands("setup", "mem0") == []
 
 
 @pytest.mark.parametrize("kind", bootstrap.FOLDERS)
@@ -68,15 +95,45 @@ def test_the_tests_of_a_kind_are_where_they_are_looked_for(kind: str) -> None:
     assert [file for file in marked if not file.startswith((*bootstrap.FOLDERS[kind],))] == []
 
 
-def test_only_the_quick_tests_do_with_a_small_set_up() -> None:
-    assert bootstrap.extra_of("demo") == bootstrap.extra_of("setup") == ""
-    assert bootstrap.extra_of("test") == "test"
-    assert bootstrap.extra_of("test", "--all") == bootstrap.extra_of("test", "-k", "x")
+def test_only_tests_need_more_than_the_light_set_up() -> None:
+    assert bootstrap.extras_of("demo") == bootstrap.extras_of("setup") == set()
+    assert bootstrap.extras_of("setup", "mem0") == {"mem0"}
+    assert bootstrap.extras_of("test") == {"test"}
+    assert bootstrap.extras_of("test", "--all") == bootstrap.extras_of("test", "-k", "x")
+    assert {"all", "mem0", "languages"} < bootstrap.joined("test") < bootstrap.joined("all-tests")
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What pip is asked to install into an environment of the test's, which has a Python."""
+    monkeypatch.setattr(bootstrap, "VENV", tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    targets: list[str] = []
+    run = lambda _, command: targets.append(command[-1].removeprefix(str(bootstrap.ROOT)))  # noqa: E731
+    monkeypatch.setattr(bootstrap.Steps, "run", run)
+    return targets
+
+
+def test_what_was_installed_once_stays_and_is_not_installed_again(installed: list[str]) -> None:
+    for extras in (set(), set(), {"mcp"}, {"mem0"}, {"mcp"}, set(), {"test"}, {"all"}, {"vectors"}):
+        bootstrap.set_up({*extras})
+    assert installed == ["", "[mcp]", "[mcp,mem0]", "[mcp,mem0,test]"]
+
+
+def test_the_set_up_ends_with_what_puts_the_command_on_the_path(
+    installed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bootstrap.main(["setup"]) == 0
+    folder = bootstrap.VENV / "bin"
+    assert capsys.readouterr().out == (
+        f"relay is installed in {folder}. To have the command in a terminal:\n\n"
+        f'    export PATH={folder}:"$PATH"\n\n'
+    )
 
 
 def test_a_failure_in_either_part_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "check_python", lambda: None)
-    monkeypatch.setattr(bootstrap, "set_up", lambda extra: None)
+    monkeypatch.setattr(bootstrap, "set_up", lambda extras: None)
     again = ["false"]
     monkeypatch.setattr(bootstrap, "failed_again", lambda: again)
     for codes in ([["false"], ["true"]], [["true"], ["false"]]):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from relay import __version__
 from relay.agents.installed import parse_version
 from relay.agents.known_agents import ADAPTERS
 from relay.agents.launch import PLANNERS
@@ -88,6 +89,11 @@ def test_the_tests_drive_each_program_that_has_a_profile_in_the_version_that_it_
 
 def test_each_agent_is_known_everywhere() -> None:
     assert set(PLANNERS) == set(ADAPTERS) == set(PINS)
+
+
+def test_the_version_is_that_of_the_newest_changes() -> None:
+    heads = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heads[0] == __version__
 
 
 def test_the_test_command_of_the_readme_is_what_ci_runs() -> None:

@@ -280,13 +280,25 @@ def _introduction(
         launch.Folders(home.run_folder(run_id), home.profiles),
         launch.LaunchTerms(
             terminal=os.isatty(0) and os.isatty(1),
-            mcp=known.mcp or choices.terms.mcp,
+            mcp=(known.mcp or choices.terms.mcp) and _has_mcp(),
             hooks=known.hooks,
             without=known.without,
         ),
         primer if choices.terms.primer else None,
     )
     return listeners, about
+
+
+def _has_mcp() -> bool:
+    """Whether relay's MCP server can run; says so where it cannot, for a person wants it."""
+    import importlib.util
+
+    if importlib.util.find_spec("mcp") is not None:
+        return True
+    from relay.core.extras import adding
+
+    _say(f"the agent gets no tools of relay's: their server is not installed ({adding('mcp')})")
+    return False
 
 
 def _run_with(

@@ -177,6 +177,7 @@ def examine(home: Home, cwd: str) -> list[Check]:
     for name, theirs in door.given("checks"):
         checks += _lines(name, functools.partial(theirs, home, cwd))
     checks += _features(home)
+    checks += _extras()
     more = {"ok": "", "warn": "docs/hooks.md says what each agent can do"}
     return checks + _lines(
         "hooks", lambda: [(level, text, more[level]) for level, text in native_hooks(home, cwd)]
@@ -201,6 +202,23 @@ def _features(home: Home) -> list[Check]:
             text = f"{feature.name}, of the package {package} {feature.version}"
             checks.append(Check("features", "ok", text))
     return checks
+
+
+def _extras() -> list[Check]:
+    """What relay was installed without, and the command that adds it."""
+    from relay.core.extras import command, extras
+
+    here = extras()
+    missing = [name for name in here if not here[name]]
+    if not missing:
+        return []
+    text = f"not installed: {', '.join(missing)}"
+    hint = "docs/operating.md says what each is for"
+    return [
+        Check(
+            "extras", "absent", text, hint, command(*(missing if any(here.values()) else ["all"]))
+        )
+    ]
 
 
 def _lines(name: str, lines: Callable[[], Iterable[tuple[str, ...]]]) -> list[Check]:

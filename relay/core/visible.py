@@ -42,6 +42,26 @@ def visible_lines(text: str) -> str:
     )
 
 
+def cells(text: str) -> str:
+    """``text`` as the cells of a screen: blanks of any kind are blank, private characters (icons of
+    a font) stay, and so do patterns; controls are shown.
+
+    Only for what is drawn where no program reads it, such as the console and the web page.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    import unicodedata
+
+    shown = []
+    for char in text:
+        kind = unicodedata.category(char)
+        if kind == "Zs":
+            shown.append(" " * columns_of(char))
+        else:
+            shown.append(char if kind == "Co" or _is_shown(char) else _named(char))
+    return "".join(shown)
+
+
 def is_visible(text: str) -> bool:
     """Whether each character of ``text`` can be seen, as in a name."""
     return text.isascii() and text.isprintable() or all(map(_is_shown, text))

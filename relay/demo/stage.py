@@ -161,7 +161,9 @@ def conclude(receipts: list[HistoryRow], statuses: list[int], out: Callable[[str
         return 1
     out(f"\nAll {len(seen)} messages were seen.\n")
     folder = os.path.dirname(sys.executable)
-    if shutil.which("relay") is None and os.path.exists(os.path.join(folder, "relay")):
+    program, found = os.path.join(folder, "relay"), shutil.which("relay")
+    # A link to it, as pipx and uv make them, is as good.
+    if os.path.exists(program) and not (found and os.path.samefile(found, program)):
         out(PATH_STEP.format(folder=shlex.quote(folder)))
     out(NEXT_STEPS)
     return 0

@@ -69,6 +69,10 @@ _WHEEL = {MouseEventType.SCROLL_UP: 1, MouseEventType.SCROLL_DOWN: -1}
 WHEEL_ROWS = 3
 #: Seconds after which a lone Esc is no longer the possible beginning of a key's sequence.
 ESC = 0.1
+#: Columns of an agent's screen that a key moves the pane by.
+PAN = 20
+#: The prompt while agents are chosen by what is typed.
+_CHOOSING = "/agents "
 
 STYLE = Style.from_dict(
     {
@@ -257,6 +261,8 @@ class FullScreen:
             self._state.say("leave? Enter: yes, agents run on; or type on")
         elif buffer.text:
             self._state.say("")
+        if buffer.text.startswith(_CHOOSING):
+            self._state.wanted = visible(buffer.text.removeprefix(_CHOOSING))
 
     def _names_something(self) -> bool:
         return self._buffer.text[:1] in ("/", "@", "#")
@@ -285,15 +291,19 @@ class FullScreen:
         key("c-n")(lambda: self._buffer.history_forward())
         key("pageup")(lambda: self._panes.scroll(1, self._panes.height // 2))
         key("pagedown")(lambda: self._panes.scroll(-1, self._panes.height // 2))
-        key("escape")(state.back)
+        key("escape")(self._back)
         key("f1")(lambda: self._local(OwnVerb("help")))
         empty = Condition(lambda: not self._buffer.text)
         keys.add("?", eager=True, filter=empty)(lambda event: self._local(OwnVerb("help")))
+        shown = Condition(lambda: not self._buffer.text and state.beside == "screen")
+        keys.add("left", eager=True, filter=shown)(lambda event: self._pan(-PAN))
+        keys.add("right", eager=True, filter=shown)(lambda event: self._pan(PAN))
         key("c-r")(state.answer_next)
         key("c-t")(lambda: self._local(OwnVerb("screen")))
         key("c-x")(lambda: self._local(OwnVerb("whole")))
         key("c-o")(lambda: self._local(OwnVerb("only")))
-        key("c-f")(self._begin_search)
+        key("c-f")(lambda: self._begin("/find "))
+        key("c-g")(lambda: self._begin(_CHOOSING))
         key("c-c")(self._empty_or_leave)
         key("c-d")(self._empty_or_leave)
         key("c-z")(lambda: self._app.suspend_to_background())
@@ -308,12 +318,28 @@ class FullScreen:
         else:
             self._state.choose(step, time.time_ns() // 1_000_000)
 
-    def _begin_search(self) -> None:
-        self._buffer.text = "/find "
-        self._buffer.cursor_position = len(self._buffer.text)
+    def _begin(self, verb: str) -> None:
+        self._buffer.text = verb
+        self._buffer.cursor_position = len(verb)
+
+    def _pan(self, columns: int) -> None:
+        most = self._panes.painted.pan_max
+        self._state.pan = max(0, min(self._state.pan + columns, most))
+
+    def _back(self) -> None:
+        if self._buffer.text.startswith(_CHOOSING):
+            self._stop_choosing()
+        else:
+            self._state.back()
+
+    def _stop_choosing(self) -> None:
+        self._buffer.reset()
+        self._state.wanted = ""
 
     def _empty_or_leave(self) -> None:
-        if self._buffer.text:
+        if self._buffer.text.startswith(_CHOOSING):
+            self._stop_choosing()
+        elif self._buffer.text:
             self._buffer.reset()
         else:
             self._leave()
@@ -340,6 +366,11 @@ class FullScreen:
                 self._link.ask(asked)
             case OwnVerb():
                 self._local(asked)
+            case RelayVerb(("attach", name, *_)) if name in state.agents and not (
+                self._link.can_attach(name)
+            ):
+                why = f"{name} has a terminal of its own; only those of relay spawn can be attached"
+                state.say(f"{why}. /screen {name} shows it", failed=True)
             case RelayVerb():
                 self._link.spawn(self._run(asked))
         return False
@@ -373,7 +404,10 @@ class FullScreen:
                 if not state.answering:
                     state.say("nothing waits for you")
             case "agents":
-                state.say(f"{len(state.agents)} agents; the arrows choose one")
+                state.want(asked.rest)
+                if not state.listed():
+                    state.say(f"no agent has {asked.rest}", failed=True)
+                    state.wanted = ""
             case "quit":
                 self._leave()
 

@@ -8,6 +8,7 @@ Nothing here keeps the keys waiting: each request is a task of its own with a de
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -27,6 +28,8 @@ Json = dict[str, Any]
 REQUESTS_MAX = 16
 #: Messages that are shown from before the console was opened, and of a search.
 HISTORY_SHOWN, FOUND_MAX = 200, 200
+#: Seconds that the broker may take to say all that again, when the connection is back.
+RESTART = 5.0
 #: Between two looks at the screen that is shown, and when the agent shows none. Seconds.
 LOOK_EVERY, LOOK_AGAIN = 0.5, 2.0
 
@@ -47,14 +50,14 @@ class ConsoleLink:
         self._changed = changed
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        """Learn what there is. Raises RelayError."""
+    async def start(self, deadline: float = 30.0) -> None:
+        """Learn what there is within so many seconds. Raises RelayError."""
         agents, history, inbox, items, channels = await asyncio.gather(
-            self._client.request(AGENTS),
-            self._client.request(HISTORY, limit=HISTORY_SHOWN),
-            self._client.request(INBOX),
-            self._client.request(ITEMS),
-            self._client.request(by_name("channels")),
+            self._client.request(AGENTS, deadline=deadline),
+            self._client.request(HISTORY, limit=HISTORY_SHOWN, deadline=deadline),
+            self._client.request(INBOX, deadline=deadline),
+            self._client.request(ITEMS, deadline=deadline),
+            self._client.request(by_name("channels"), deadline=deadline),
         )
         ids = {row["id"] for row in history["rows"]}
         rows = [row for row in inbox["rows"] if row["id"] not in ids] + history["rows"]
@@ -67,9 +70,10 @@ class ConsoleLink:
         async for rows in self._watching.batches():
             self.state.apply(rows)
             kinds = {row["what"] for row in rows}
-            if "gap" in kinds:
-                self.spawn(self.start())
             self._changed(bool(kinds & {"item", "connection"}))
+            if kinds & {"gap", "connection"} and self._client.connected:
+                # Here, not beside: what comes meanwhile waits, as it is newer than the answers.
+                await self._reported(self.start(RESTART))
 
     async def look(self) -> None:
         """Keep the screen of the chosen agent up to date while it is shown, for ever."""
@@ -78,6 +82,7 @@ class ConsoleLink:
             pause = LOOK_EVERY
             name = state.chosen
             if state.beside == "screen" and name and not state.answering:
+                state.can_attach = self.can_attach(name)
                 before = state.screen_of, state.screen, state.screen_why
                 state.screen, state.screen_why = await self.screen_lines(name)
                 state.screen_of = name
@@ -85,6 +90,10 @@ class ConsoleLink:
                     self._changed(before[0] != name)
                 pause = LOOK_AGAIN if state.screen_why else LOOK_EVERY
             await asyncio.sleep(pause)
+
+    def can_attach(self, name: str) -> bool:
+        """Whether the agent's terminal is relay's to show here, as ``relay spawn`` makes it."""
+        return os.path.exists(self._client.home.host_socket(name))
 
     async def screen_lines(self, name: str) -> tuple[list[Row], str]:
         """What an agent shows now, in its colours, or else why that is unknown."""

@@ -98,6 +98,10 @@ class ConsoleState:
         self.screen: list[list[tuple[str, str]]] = []  # rows of (style, text)
         self.screen_of = ""
         self.screen_why = ""  # why there is none
+        self.pan = 0  # its columns that are left of the pane
+        self.can_attach = False  # whether its terminal can be shown here
+        #: What the listed agents have in their names, programs, folders and the like, "": all.
+        self.wanted = ""
         self.only_chosen = False
         self.whole = False
         #: What was searched for, and what was found; None while nothing is.
@@ -123,6 +127,7 @@ class ConsoleState:
         """What there was before the stream; nothing that is known already comes twice."""
         self.agents.clear()
         self.items.clear()
+        self.unread.clear()
         for row in agents:
             self._agent({**row, "agent": True}, news=False)
         for row in items:
@@ -262,20 +267,32 @@ class ConsoleState:
         has just gone."""
         shown = [
             row
-            for row in self.agents.values()
+            for row in self._wanted()
             if row["state"] != "gone"
             or row["name"] == self.chosen
             or (now_ms is not None and now_ms - (row.get("since_ms") or 0) < GONE_SHOWN_MS)
         ]
         asked = {item["agent"] for item in self.items.values()}
         return sorted(
-            shown or self.agents.values(),
+            shown or self._wanted(),
             key=lambda row: (
                 row["state"] == "gone",
                 not (row["state"] in NEEDY or row["name"] in asked),
                 row["name"].lower(),
             ),
         )
+
+    def _wanted(self) -> list[Json]:
+        """The agents that have each of the words that are ``wanted``."""
+        words = self.wanted.lower().split()
+        return [row for row in self.agents.values() if all(one in about(row) for one in words)]
+
+    def want(self, words: str) -> None:
+        """List only the agents that have these words; one of them is chosen."""
+        self.wanted = visible(words.strip())
+        names = [row["name"] for row in self.listed()]
+        if names and self.chosen not in names:
+            self.chosen = names[0]
 
     def traffic(self) -> Iterable[TrafficLine]:
         """The lines that the pane shows, the newest first."""
@@ -370,6 +387,8 @@ class ConsoleState:
             self.until, self.scrolled = None, 0
         elif self.beside:
             self.beside = ""
+        elif self.wanted:
+            self.wanted = ""
         else:
             self.only_chosen = self.whole = False
         self.say("")
@@ -381,6 +400,14 @@ class ConsoleState:
     def tell(self, error: RelayError) -> None:
         """Say what went wrong, and what to do next."""
         self.say(f"{error.message} ({error.hint})" if error.hint else error.message, failed=True)
+
+
+def about(row: Json) -> str:
+    """What an agent is listed by, in small letters."""
+    home = str(row.get("cwd") or "").rsplit("/", 1)[-1]
+    names = (row["name"], row["state"], row.get("kind"), home, row.get("machine"))
+    joined = (*(row.get("roles") or ()), *(row.get("channels") or ()))
+    return " ".join(map(str, filter(None, (*names, *joined)))).lower()
 
 
 _TAKEN = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from relay.core.visible import NEEDY, age, columns_of, cut, tone, visible, visible_lines
+from relay.core.visible import NEEDY, age, cells, columns_of, cut, tone, visible, visible_lines
 from relay.features.console.console_state import ConsoleState, TrafficLine
 from relay.features.console.console_words import OWN
 from relay.protocol.item_ops import waiting_words
@@ -35,6 +35,7 @@ KEYS = (
     ("?", "help"),
     ("Tab", "complete"),
     ("↑↓", "agent"),
+    ("^G", "go to"),
     ("^R", "answer"),
     ("^T", "screen"),
     ("^F", "find"),
@@ -49,9 +50,11 @@ _KEYS_HELP = (
     ("q Enter", "leave; agents run on"),
     ("Tab", "complete names, channels, verbs"),
     ("↑ ↓", "choose the agent that plain text goes to"),
+    ("^G", "list only the agents that have what you type"),
     ("^P ^N", "what you typed before"),
     ("^R", "answer what waits for you; again: the next"),
     ("^T", "the screen of the chosen agent"),
+    ("← →", "move over a screen that is wider, at an empty line"),
     ("^F", "search all messages"),
     ("^X", "messages whole, or a line of each"),
     ("^O", "only the chosen agent's traffic"),
@@ -92,11 +95,13 @@ ASCII = Signs("+", ">", "~", ".", "=", "x", "->", ">", "-", "|", "~")
 @dataclass(frozen=True)
 class Painted:
     """The screen above the prompt. ``seen``: the ids of messages to the person that stand on it;
-    ``at_end``: whether there is nothing more to scroll to, down and up."""
+    ``at_end``: whether there is nothing more to scroll to, down and up; ``pan_max``: columns of the
+    agent's screen that the pane has no room for."""
 
     rows: list[Row]
     seen: tuple[str, ...]
     at_end: tuple[bool, bool]
+    pan_max: int = 0
 
 
 def paint(
@@ -130,6 +135,7 @@ class _View:
         self.signs = signs
         self.seen: list[str] = []
         self.at_end = (False, True)
+        self.pan_max = 0
 
     def painted(self) -> Painted:
         items = [] if self.state.answering in self.state.items else self._items()
@@ -142,7 +148,7 @@ class _View:
         else:
             middle = self._narrow(room)
         rows = [self._header(), *middle[:room], *items, *bottom]
-        return Painted(rows[: self.height], tuple(self.seen), self.at_end)
+        return Painted(rows[: self.height], tuple(self.seen), self.at_end, self.pan_max)
 
     # -- the parts
 
@@ -150,6 +156,9 @@ class _View:
         state = self.state
         live = [row for row in state.agents.values() if row["state"] != "gone"]
         parts = [f"{len(live)} agent{'' if len(live) == 1 else 's'}"]
+        if state.wanted:
+            listed = [row for row in state.listed() if row["state"] != "gone"]
+            parts = [f"{len(listed)} of {parts[0]}: {state.wanted}"]
         parts += [waiting_words(state.items.values())] if state.items else []
         parts += [f"{len(state.unread)} unread"] if state.unread else []
         for name in (*NEEDY, "busy"):
@@ -272,7 +281,10 @@ class _View:
             (row["name"], self._agent(row, width, height)) for row in self.state.listed(self.now_ms)
         ]
         if not blocks:
-            return [[("class:dim", self._cut(" nobody yet", width))]]
+            text = (
+                f" none has {self.state.wanted}; Esc: all" if self.state.wanted else " nobody yet"
+            )
+            return [[("class:dim", self._cut(text, width))]]
         total = sum(len(rows) for _, rows in blocks)
         if total <= height:
             return [row for _, rows in blocks for row in rows]
@@ -378,12 +390,22 @@ class _View:
             rows: list[Row] = [[("", text)] for text in asked + texts]
             return who_asks(item), rows, len(texts)
         if state.beside == "screen" and state.chosen:
-            shown = [row_cut(row, width) for row in state.screen]
+            wide = max(
+                (sum(columns_of(text) for _, text in row) for row in state.screen), default=0
+            )
+            self.pan_max = max(0, wide - width)
+            first = min(state.pan, self.pan_max)
+            shown = [row_part(row, first, width) for row in state.screen]
             if state.screen_of != state.chosen:
                 shown = [[("class:dim", self.signs.more)]]
             elif state.screen_why:
                 shown = [[("class:warn", text)] for text in wrapped(state.screen_why, width)]
-            title = f"screen of {state.chosen} (/attach: take it over)"
+            title = f"screen of {state.chosen}"
+            if self.pan_max:
+                ways = "Lt Rt" if self.signs is ASCII else "← →"
+                title += f", columns {first + 1} to {first + width} of {wide} ({ways})"
+            elif state.can_attach:
+                title += " (/attach: take it over)"
             return title, shown, 0
         return None
 
@@ -452,7 +474,8 @@ def help_texts(signs: Signs) -> list[str]:
         for one in ("queued", "delivering", "submitted", "seen", "held", "failed")
     ]
     arrows = "Up Dn" if signs is ASCII else "↑ ↓"
-    texts = [f"{arrows if key == '↑ ↓' else key:<10} {meaning}" for key, meaning in _KEYS_HELP]
+    named = {"↑ ↓": arrows, "← →": "Lt Rt" if signs is ASCII else "← →"}
+    texts = [f"{named.get(key, key):<10} {meaning}" for key, meaning in _KEYS_HELP]
     texts += ["", "@Bob text, #build text, or only text for the chosen agent"]
     texts += [f"/{name} {after}".ljust(26) + meaning for name, (after, meaning) in OWN.items()]
     return [*texts, "and every verb of relay: /spawn, /attach, /status", "", "  ".join(legend)]
@@ -493,7 +516,7 @@ def _piece(text: str, style: Json) -> tuple[str, str]:
     for place in ("fg", "bg"):
         if (colour := style.get(place)) is not None:
             words.append(f"{place}:{_colour(colour)}")
-    return " ".join(words), visible(text[:COLUMNS_MAX])
+    return " ".join(words), cells(text[:COLUMNS_MAX])
 
 
 def _colour(colour: int | str) -> str:
@@ -510,10 +533,17 @@ def _colour(colour: int | str) -> str:
     return "#" + "".join(f"{part and 55 + 40 * part:02x}" for part in parts)
 
 
-def row_cut(row: Row, width: int) -> Row:
-    """As much of a row as goes into so many columns."""
+def row_part(row: Row, first: int, width: int) -> Row:
+    """``width`` columns of a row from its column ``first`` on. A wide character of which only half
+    is there is blank."""
     kept: Row = []
     for style, text in row:
+        if first:
+            left = cut(text, first, "")
+            first -= columns_of(left)
+            text = text[len(left) :]
+            if text and first:
+                text, first = " " + text[1:], 0
         kept.append((style, cut(text, width, "")))
         width -= columns_of(text)
         if width <= 0:

@@ -36,7 +36,7 @@ OWN = {
     "find": ("WORDS", "search all messages"),
     "only": ("[NAME]", "show the traffic of one agent, or of all again"),
     "whole": ("", "show messages whole, or a line of each"),
-    "agents": ("", "list the agents"),
+    "agents": ("[WORDS]", "list the agents that have these words, or all"),
     "items": ("", "list what waits for you"),
     "help": ("", "the keys and verbs"),
     "quit": ("", "leave; agents run on"),
@@ -139,6 +139,8 @@ def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
             name = rest or state.chosen
             fields = {"agent": name, "kind": "interrupt", "request": {}}
             return BrokerRequest(ASK, _named(fields, name), f"{name} is interrupted")
+        case "attach" if not rest and state.chosen:
+            return RelayVerb(("attach", state.chosen))
         case "help" if rest and first not in OWN:
             return RelayVerb(("help", first))
         case _ if verb in OWN:

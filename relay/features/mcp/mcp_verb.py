@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+from types import ModuleType
 
 from relay.broker.client import check_person
 from relay.cli import output
 from relay.cli.output import Json
 from relay.cli.parser import Options, Parser, port
 from relay.cli.verbs import verb
-from relay.core.errors import UsageError
+from relay.core.errors import RelayError, UsageError
 from relay.core.files import read_file, write_atomically
 from relay.core.loopback_guard import TUNNEL_HELP, admitted, loopback_listener
 from relay.core.paths import Home, working_folder
@@ -44,13 +45,24 @@ def mcp_verb(options: Options) -> int:
     for option, given in ("--port", options.port), ("--allow-tunnel", options.allow_tunnel):
         if given:
             raise UsageError(f"{option} without --http", hint=f"add --http, or leave out {option}")
-    from relay.features.mcp.mcp_server import serve_stdio
-
+    serve_stdio = _server().serve_stdio
     home = Home.from_env()
     run = os.environ.get("RELAY_RUN")
     auth: Json = {"run": run, "token": os.environ.get("RELAY_TOKEN", "")} if run else {}
     asyncio.run(serve_stdio(home, auth, _memory(home), working_folder()))
     return 0
+
+
+def _server() -> ModuleType:
+    """The module of the server. Raises RelayError where its library is not installed."""
+    try:
+        from relay.features.mcp import mcp_server
+    except ModuleNotFoundError as error:
+        from relay.core.extras import adding
+
+        reason = f"relay mcp needs a library that is not installed here ({error.name})"
+        raise RelayError(reason, hint=adding("mcp"), code="extra_missing") from error
+    return mcp_server
 
 
 def _memory(home: Home) -> Json:
@@ -66,6 +78,7 @@ def _memory(home: Home) -> Json:
 def _serve_http(options: Options) -> int:
     home = Home.from_env()
     check_person(home, "serve your own clients")
+    server = _server()
     home.create()
     token, listener = _token(home), loopback_listener(options.port or 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
@@ -73,11 +86,9 @@ def _serve_http(options: Options) -> int:
     output.note("What your client needs; keep it to yourself. Ctrl-C ends the server.")
     output.as_json({"mcpServers": {"relay": {"type": "http", "url": url, "headers": headers}}})
     output.flush()
-    from relay.features.mcp.mcp_server import Door, serve_http
-
     try:
-        door = Door(listener, token, admitted(options.allow_tunnel))
-        asyncio.run(serve_http(home, door, _memory(home), working_folder()))
+        door = server.Door(listener, token, admitted(options.allow_tunnel))
+        asyncio.run(server.serve_http(home, door, _memory(home), working_folder()))
     except KeyboardInterrupt:
         return 0
     return 0

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from relay.config.manifest import read_manifest
 from relay.config.trust import TRUSTED, candidates
 from relay.core.errors import ConfigError
+from relay.core.extras import adding
 from relay.core.paths import Home
 from relay.features.memory.embedding import have_numpy
 from relay.features.memory.embedding.setup import installed
@@ -35,7 +36,8 @@ SERVER_TIMEOUT = 2.0
 _PORTS = {"http": 80, "https": 443}
 #: What the client of qdrant means without a port, whatever the scheme.
 _QDRANT_PORT = 6333
-_PACKAGES = {"mem0": ("mem0", "mem0ai"), "qdrant": ("qdrant_client", "qdrant-client")}
+#: What the extra of a store's name installs.
+_LIBRARIES = {"mem0": "mem0", "qdrant": "qdrant_client"}
 _SETUP = "relay memory setup"
 
 #: Level, text and hint, as relay.cli.doctor.Check has them.
@@ -92,9 +94,8 @@ def _store(spec: StoreSpec, home: Home) -> Iterator[Line]:
     if spec.backend == "local":
         yield "ok", _local(spec, home), ""
         return
-    module, package = _PACKAGES[spec.backend]
-    if importlib.util.find_spec(module) is None:
-        yield "warn", f"{spec.title}: {package} is not installed", f"pip install {package}"
+    if importlib.util.find_spec(_LIBRARIES[spec.backend]) is None:
+        yield "warn", f"{spec.title}: its library is not installed", adding(spec.backend)
         return
     store: Any = spec.config["vector_store"]
     try:

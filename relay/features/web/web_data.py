@@ -150,11 +150,14 @@ class WebData:
         return {"choice": answer["choice"], "by": answer["by"]}
 
     async def _send(self, fields: Json) -> Json:
-        """A message of the person's."""
+        """A message of the person's, to a name or several: agents, #channels, or * for everyone."""
         to, body = fields.get("to"), fields.get("body")
-        if not isinstance(to, str) or not isinstance(body, str):
-            raise UsageError("a message has a receiver and a text")
-        answer = await self._client.send(to, body)
+        names = [to] if isinstance(to, str) else to
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UsageError("a message has receivers")
+        if not isinstance(body, str):
+            raise UsageError("a message has a text")
+        answer = await self._client.send(names, body)
         return {"id": answer["id"], "deliveries": answer["deliveries"]}
 
     async def _traces(self, fields: Json) -> Json:

@@ -99,8 +99,10 @@ def load_numpy() -> Any:
 
 def no_numpy(reason: str) -> EmbedderUnavailable:
     """What is raised where numpy is missing."""
+    from relay.core.extras import adding
+
     return EmbedderUnavailable(
         f"embeddings need numpy, and it cannot be imported: {reason}",
-        hint=f"install it for relay's Python: {sys.executable} -m pip install numpy",
+        hint=adding("vectors"),
         code="numpy_missing",
     )

@@ -11,7 +11,6 @@ The indexes that relay knows are the modules here; each is imported when it is c
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -246,11 +245,13 @@ def reason(error: BaseException) -> str:
     return redact(f"{type(error).__name__}{words and ': '}{words}")[:_REASON_MAX]
 
 
-def missing(package: str, error: ImportError) -> ConfigError:
-    """A library cannot be imported."""
+def missing(extra: str, error: ImportError) -> ConfigError:
+    """A library of this extra cannot be imported."""
+    from relay.core.extras import adding
+
     return ConfigError(
-        f"{error.name or package} cannot be imported: {error}",
-        hint=f"install it for relay's Python: {sys.executable} -m pip install {package}",
+        f"{error.name or extra} cannot be imported: {error}",
+        hint=adding(extra),
     )
 
 

@@ -102,5 +102,5 @@ def load(folder: str) -> Any:
     try:
         from relay.features.memory.indexes import mem0_parts
     except ImportError as error:
-        raise missing("'mem0ai<3'", error) from error
+        raise missing("mem0", error) from error
     return mem0_parts

@@ -39,7 +39,7 @@ class Collection:
         try:
             from qdrant_client import QdrantClient, models
         except ImportError as error:
-            raise missing("qdrant-client", error) from error
+            raise missing("qdrant", error) from error
         warnings.filterwarnings("ignore", message=_KNOWN, category=UserWarning)
         self.models = models
         self.name = str(store.get("collection_name") or COLLECTION)

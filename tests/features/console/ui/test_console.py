@@ -25,7 +25,10 @@ from tests.broker.support import kill_broker, stop_broker
 from tests.real_agents.terminal import Terminal
 
 RELAY = [sys.executable, "-m", "relay"]
-DOWN, ESC, CTRL_C, CTRL_F, CTRL_R = "\x1b[B", "\x1b", "\x03", "\x06", "\x12"
+DOWN, ESC, CTRL_C, CTRL_F, CTRL_G, CTRL_R = (
+    *("\x1b[B", "\x1b", "\x03"),
+    *("\x06", "\x07", "\x12"),
+)
 
 
 @pytest.fixture
@@ -131,6 +134,14 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         with connect(home) as other:
             other.request(SEND, to="Bob", body="are you there?")
         console.wait_for("→ Bob: are you there?")
+
+        # Agents are listed by what is typed, and none is attached to that has its own terminal.
+        console.type(CTRL_G + "nobody")
+        console.wait_for("none has nobody")
+        console.type(ESC)
+        console.wait_match(r"▸Bob (.*\n)*to Bob>$")
+        console.type("/attach\r")
+        console.wait_for("Bob has a terminal of its own")
 
         console.type("half a line" + CTRL_C)
         console.wait_match("to Bob>$")

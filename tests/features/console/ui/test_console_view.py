@@ -129,6 +129,35 @@ def test_a_screen_is_shown_in_its_colours_and_without_its_bytes(state: ConsoleSt
             styled_rows_shown(wrong)
 
 
+def test_a_wider_screen_is_moved_over_and_shown_as_it_is(state: ConsoleState) -> None:
+    row = "\u276f\xa0say @relay:Bob hi \ue0b0 " + "漢" * 30 + "the end"
+    state.beside, state.screen_of = "screen", state.chosen
+    state.screen = styled_rows_shown([[(row, {})]])
+    text = "\n".join(shown(state, 60, 24))
+    assert "\u276f say @relay:Bob hi \ue0b0 漢" in text and "the end" not in text
+    assert f"screen of {state.chosen}, columns 1 to 60 of 89" in text
+    state.pan = paint(state, 60, 24, NOW, lambda _: "18:50").pan_max
+    text = "\n".join(shown(state, 60, 24))
+    assert "the end" in text and "columns 30 to 89 of 89" in text
+
+
+def test_only_agents_that_have_the_words_are_listed_until_esc(state: ConsoleState) -> None:
+    state.want("claude LIMIT")
+    assert state.chosen == "Carol"
+    text = "\n".join(shown(state, 80, 24))
+    assert "1 of 3 agents: claude LIMIT" in text and "Bob   " not in text
+    state.back()
+    assert len(state.listed()) == 3
+
+
+def test_what_the_broker_says_at_its_return_takes_the_place_of_all_counts(
+    state: ConsoleState,
+) -> None:
+    assert state.unread and state.items
+    state.start_with([agent("Alice")], [], [])
+    assert not state.unread and not state.items and list(state.agents) == ["Alice"]
+
+
 def test_without_utf8_and_colour_all_of_it_is_said_in_ascii(state: ConsoleState) -> None:
     text = "\n".join(line for line in shown(state, 100, 30, ASCII) if "漢" not in line)
     assert "+ Alice -> Bob" in text and "=0/2 Alice -> Carol, Bob" in text

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ import pytest
 from tests.e2e.test_answering import LIST
 from tests.e2e.wrapped import ECHO, RELAY, SAY, python, say, wait_registered, wrapped
 from tests.features.web.ui.page_source import FakeSource, served
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -96,8 +99,8 @@ def test_the_page_shows_what_agents_do_and_answers_them(browser: Browser, tmp_pa
                 page.click("[data-agent=Bob]")
                 page.wait_for_selector(".screen:has-text('GOT Relay message')")
                 shoot(page, "agent")
-                page.fill(".write input", "from the page")
-                page.click("text=Send")
+                page.fill("#detail .write textarea", "from the page")
+                page.click("#detail >> text=Send")
                 page.wait_for_selector(".screen:has-text('from the page')")
                 page.wait_for_selector(".message:has-text('from the page') >> text=seen")
                 page.click("text=Charts")
@@ -208,3 +211,222 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
         assert wide <= 390  # nothing hangs out of a phone
         source.tell(*({"what": "item", "item": {"id": one}, "open": False} for one in ("I1", "I2")))
         page.wait_for_selector("text=Nothing waits for you", state="attached")
+
+
+@pytest.mark.parametrize("named", ["{folder}/opener", "./opener"], ids=["whole", "relative"])
+def test_open_starts_the_browser_of_the_person_and_none_of_the_repository(
+    tmp_path: Path, named: str
+) -> None:
+    opener = tmp_path / "opener"
+    opener.write_text(
+        f'#!/bin/sh\nprintf %s "$1" > {tmp_path}/begun\nmv {tmp_path}/begun {tmp_path}/link'
+    )
+    opener.chmod(0o755)
+    env = {**os.environ, "BROWSER": named.format(folder=tmp_path)}
+    for desktop in ("DISPLAY", "WAYLAND_DISPLAY"):
+        env.pop(desktop, None)
+    with subprocess.Popen(
+        [*RELAY, "web", "--open"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        env=env,
+    ) as web:
+        assert web.stdout is not None
+        try:
+            if named.startswith("."):
+                assert any("No browser could be opened" in line for line in web.stdout)
+                assert not (tmp_path / "link").exists()
+            else:
+                link = next(line for line in web.stdout if line.startswith("http"))
+                wait_until((tmp_path / "link").exists, what="the browser")
+                assert (tmp_path / "link").read_text() == link.strip()
+        finally:
+            web.terminate()
+
+
+def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Browser) -> None:
+    source = FakeSource(team_rows(int(time.time() * 1000)))
+    source.answers = team_answers(NOW)
+
+    def sent_to() -> object:
+        return next(fields["to"] for name, fields in reversed(source.asked) if name == "send")
+
+    with served(source) as server, opened(browser, server.link, 1200) as page:
+        page.click("[data-state=blocked]")
+        assert page.locator(".agent").all_inner_texts()[0].startswith("Carol")
+        assert page.locator(".agent").count() == 1
+        page.click("[data-state='']")
+        assert page.locator(".agent").count() == 6
+        # A message without a receiver asks for one first.
+        page.fill("#compose textarea", "hello")
+        page.keyboard.press("Enter")
+        page.check("[data-to='#build']")
+        page.check("[data-to=Erin]")
+        page.keyboard.press("Escape")
+        page.click("#compose >> text=Send")
+        page.wait_for_selector("text=Sent to Bob.")
+        assert sent_to() == ["#build", "Erin"]
+        page.click("#to")
+        page.check("[data-to='*']")
+        assert page.is_disabled("[data-to=Erin]")
+        page.uncheck("[data-to='*']")
+        page.uncheck("[data-to='#build']")
+        page.uncheck("[data-to=Erin]")
+        page.check("[data-to='*']")
+        page.fill("#compose textarea", "all of you")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=Sent to Bob.")
+        assert sent_to() == ["*"]
+        # Ages go on by themselves; a chart is as wide as its window.
+        age = page.inner_text("[data-agent=Alice] .age")
+        page.wait_for_function(
+            "(age) => $('agents').querySelector('.age').textContent !== age", arg=age
+        )
+        page.click("#tab-charts")
+        page.wait_for_selector("#figures.wide svg")
+        page.set_viewport_size({"width": 700, "height": 800})
+        page.wait_for_selector("#figures:not(.wide) svg")
+        assert page.evaluate("$('charts').scrollWidth <= $('charts').clientWidth")
+
+
+NOW = 1_700_000_000_000
+#: What axe-core finds wrong with what is shown, as lines.
+AXE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.flatMap(
+    (rule) => rule.nodes.map((node) =>
+        `${rule.id}: ${node.html.slice(0, 120)} ${node.failureSummary}`))"""
+
+
+def team_rows(now_ms: int) -> dict[str, Any]:
+    """Agents in several states and channels, what waits for the person, and a talk."""
+    states = ("busy", "idle", "blocked", "limited", "waiting", "gone")
+    names = ("Alice", "Bob", "Carol", "Dave", "Erin", "Frank")
+    agents = [
+        {"name": name, "state": state, "reason": "asks: Do you want to go on?" if n == 2 else None}
+        | {"kind": "claude", "cwd": "/home/me/work", "command": "claude", "unread": n * 700}
+        | {"since_ms": now_ms - 40_000 * 30**n, "roles": ["reviewer"] if n == 1 else []}
+        | {"channels": ["#build"] if n < 3 else []}
+        for n, (name, state) in enumerate(zip(names, states, strict=True))
+    ]
+    yes_no = [{"key": "yes", "label": "let go"}, {"key": "no", "label": "refuse all"}]
+    item: dict[str, Any] = {
+        "since_ms": now_ms - 90_000,
+        "until_ms": None,
+        "chosen": 0,
+        "about": [],
+        "details": {},
+    }
+    items = [
+        item
+        | {"id": "I1", "agent": "Carol", "kind": "question", "what": "Do you want to go on?"}
+        | {"choices": [{"key": "1", "label": "Yes"}, {"key": "2", "label": "No, and tell me why"}]},
+        item
+        | {"id": "I2", "agent": "Alice", "kind": "approval", "what": "rm -rf build"}
+        | {"choices": yes_no},
+        item
+        | {"id": "I3", "agent": "Dave", "kind": "held", "what": "look at this again"}
+        | {"choices": yes_no, "details": {"count": 9940, "to": "Erin"}},
+    ]
+    messages = [
+        {"id": f"M{n}", "seq": n, "from": names[n % 5], "from_kind": "agent", "to": to}
+        | {"body": "Please look at the tests of the parser. " * (1 + n % 4), "state": state}
+        | {"created_ms": now_ms - 60_000 * (30 - n), "channel": None}
+        for n in range(30)
+        for to, state in [(names[(n + 1) % 5] if n % 7 else "me", "seen" if n % 3 else "queued")]
+    ]
+    return {"agents": agents, "items": items, "messages": messages, "more": False, "me": "me"}
+
+
+def team_answers(now_ms: int) -> dict[str, dict[str, Any]]:
+    """What the page is told when it asks for something of ``team_rows``."""
+    line = [["❯ ", {"fg": 6, "bold": True}], ["make test", {}], ["  … 3 of 12", {"fg": 8}]]
+    title = [["╭" + "─" * 98 + "╮", {"fg": 4}]]
+    edge = [["│ ", {"fg": 4}], ["Update".ljust(96), {"fg": 2}], [" │", {"fg": 4}]]
+    spent = {"input": 90_000, "output": 12_000, "cached": 800_000, "written": 4000, "money": 1.5}
+    steps = [
+        {"at_ms": now_ms, "what": "said", "who": "Bob", "state": "", "text": "said it, stored"},
+        {"at_ms": now_ms + 90, "what": "state", "who": "Carol", "state": "seen", "text": "proof"},
+    ]
+    change = {"time": "2026-01-02T03:04:05Z", "agent": "Bob", "kind": "change", "intent": "I-1"}
+    return {
+        "message": {
+            "message": {"id": "M1", "from": "Bob", "body": "Please look.", "created_ms": now_ms}
+            | {"from_kind": "agent", "deliveries": [{"to": "Carol"}]},
+            "steps": steps,
+        },
+        "screen": {"cols": 100, "rows": 30, "cursor": [29, 4], "lines": []}
+        | {"spans": [title, *[edge] * 27, title, line]},
+        "figures": {"since_ms": now_ms - 86_400_000, "now_ms": now_ms, "bucket_ms": 1_800_000}
+        | {"sent": [[name, n * 7 % 48, n] for n in range(1, 40) for name in ("Alice", "Bob")]}
+        | {"states": {"seen": 950, "queued": 12, "held": 9940}}
+        | {"spent": [spent | {"agent": name, "unpriced": []} for name in ("Alice", "Bob")]}
+        | {"latency": {"Alice": {"number": 9, "median_ms": 900, "p95_ms": 7000}}},
+        "traces": {
+            "projects": [
+                {"root": "/home/me/work", "problem": "", "lines": [
+                    change | {"what": "src/a.py", "words": "3 lines"},
+                    change | {"kind": "refusal", "what": "src/b.py", "words": "not in its scope"},
+                ]}
+            ]
+        },
+        "send": {"id": "M99", "deliveries": [{"to": "Bob", "state": "queued", "reason": None}]},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_axe_core_finds_nothing_wrong_with_any_view(browser: Browser, width: int) -> None:
+    pytest.importorskip("axe_playwright_python")
+    axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+    source = FakeSource(team_rows(NOW))
+    source.answers = team_answers(NOW)
+    wrong: list[str] = []
+
+    def check(view: str) -> None:
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            shoot(page, f"{view}-{width}-{scheme}")
+            wrong.extend(f"{view}, {scheme}: {one}" for one in page.evaluate(AXE))
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        if wide > width:
+            wrong.append(f"{view} is {wide} pixels wide")
+
+    with served(source) as server, opened(browser, server.link, width, 844) as page:
+        page.evaluate(axe)
+        page.wait_for_selector(".message", state="attached")
+        for tab in ("waiting", "agents", "traffic", "charts", "traces"):
+            if page.is_visible(f"#tab-{tab}"):
+                page.click(f"#tab-{tab}")
+                page.wait_for_selector(f"#{tab} > * >> nth=1")
+                check(tab)
+        page.click("#tab-traffic")
+        page.click("#to")
+        check("receivers")
+        page.keyboard.press("Escape")
+        assert page.evaluate("document.activeElement.id") == "to"
+        page.click(".message >> nth=-1")
+        page.wait_for_selector("#detail ol.path li")
+        check("message")
+        page.click("#detail >> text=Write to Bob")
+        page.wait_for_selector(".screen .cursor")
+        check("agent")
+        fits = "parseFloat(document.querySelector('.screen pre').style.fontSize)"
+        small = page.evaluate(fits)
+        page.keyboard.press("f")
+        check("full")
+        if width > 1000:
+            assert page.evaluate(fits) > small * 1.5
+        page.click("[aria-label='Larger letters']")
+        assert page.evaluate(fits) > small * 1.1
+        page.keyboard.press("Escape")  # leaves the full size, then the agent
+        assert page.is_visible("#detail >> text=Full size")
+        page.evaluate("close_('this page’s key is good no more')")
+        check("closed")
+        # A new home.
+        source.everything = {"agents": [], "items": [], "messages": [], "more": False, "me": "me"}
+        page.goto("about:blank")
+        page.goto(server.link)
+        page.wait_for_selector("text=relay spawn --name Bob")
+        page.evaluate(axe)
+        check("empty")
+    assert wrong == []
