@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def main() -> int:
 
 def _counter() -> tuple[Any, str]:
     try:
-        import bpe_openai
+        bpe_openai = import_module("bpe_openai")
     except ImportError:
         return _estimated, "estimated"
     encoding = bpe_openai.get_encoding("o200k_base")
