@@ -1,13 +1,12 @@
 """Makes the README's picture, a recorded terminal as an animated SVG: ``python -m tests.picture``.
 
-The cast is that of a console beside two small wrapped agents, which is made here; ``--cast FILE``
-draws another one.
+The cast is that of a console beside Claude Code and Codex, which is made here; ``--cast FILE``
+draws another one. ``RELAY_REAL_AGENTS`` names the folder of the installed agents.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -23,6 +22,9 @@ from relay.core.agent_names import owner_name
 from relay.core.asciicast import OUTPUT, CastEvent, event_line, header_line, read
 from relay.screen.emulator import Emulator
 from relay.screen.styled_rows import Span, styled_rows
+from tests.real_agents.install import binary
+from tests.real_agents.model import Say, ScriptedModel, Shell
+from tests.real_agents.wrapped import room
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "console.svg"
@@ -37,27 +39,13 @@ PALETTE = (
     *("#7b8494", "#ff8b94", "#b5e890", "#ffd787", "#82c4ff", "#e29bf0", "#7fd5df", "#ffffff"),
 )
 
-#: Two agents that know each other, and what each says to what it reads.
-AGENTS = {
-    "Alice": {
-        "begin": "@relay:Bob the parser is done on branch parse: please run the tests",
-        "2 fail": "@relay:Bob mended in 3f2c1a: once more, please",
-        "passed": "@relay:Bob thank you, I merge it",
-    },
-    "Bob": {
-        "please run": "@relay:Alice 2 fail: test_crlf, test_empty_line",
-        "once more": "@relay:Alice 412 passed",
-    },
-}
-_AGENT = """
-import json, sys, time
-says = json.loads(sys.argv[1])
-for line in sys.stdin:
-    for heard, said in says.items():
-        if heard in line:
-            time.sleep(0.8)
-            print(said + "\\n", flush=True)
-"""
+#: What is said in the picture: Mary asks Alice, who asks Bob; his program asks Mary.
+BEGIN = "fix the parser, and ask Bob to test it"
+DONE = "@relay:Bob the parser is fixed: please run the tests"
+TESTS = "make test"
+FAILS = "@relay:Alice 1 of 412 tests fails: test_crlf"
+AGAIN = "@relay:me all 412 tests pass now: shall I merge?"
+SAID = (DONE, FAILS, AGAIN)
 
 
 class Recorded:
@@ -83,17 +71,32 @@ class Recorded:
         """Press keys."""
         os.write(self._process.fd, keys.encode())
 
+    def keys(self, line: str) -> None:
+        """Press the keys of a line one by one, and Enter."""
+        for key in line:
+            self.type(key)
+            time.sleep(0.07)
+        time.sleep(0.4)
+        self.type("\r")
+
     def shows(self, text: str) -> bool:
-        """Whether ``text`` has been shown."""
-        return text.encode() in b"".join(data for _, data in self.pieces)
+        """Whether ``text`` stands on the screen."""
+        return any(text in row for row in self.screen())
+
+    def screen(self) -> list[str]:
+        """The rows of text that are shown now."""
+        emulator = Emulator(COLS, ROWS)
+        emulator.feed(b"".join(data for _, data in self.pieces))
+        shown = styled_rows(emulator.visible(styled=True))
+        return ["".join(text for text, _ in spans) for spans in shown]
 
     def wait(self, check: Callable[[], bool], seconds: float = 30.0) -> None:
         """Until ``check`` holds."""
         end = time.monotonic() + seconds
         while not check():
             if time.monotonic() > end:
-                raise SystemExit(f"in vain: {self.pieces[-3:]}")
-            time.sleep(0.05)
+                raise SystemExit("in vain:\n" + "\n".join(self.screen()))
+            time.sleep(0.1)
 
     def close(self) -> None:
         """Hang up."""
@@ -102,39 +105,51 @@ class Recorded:
 
 
 def cast_of_console() -> list[str]:
-    """The lines of a cast: two agents talk, and their person watches."""
+    """The lines of a cast: Claude Code and Codex talk, one asks, and their person answers. What
+    their models say is scripted (tests/real_agents)."""
     relay = [sys.executable, "-m", "relay"]
     owner = owner_name()
     person = "Mary".ljust(len(owner))[: len(owner)]  # as wide, and nobody's login name
+    model = ScriptedModel()
+    model.when("fix the parser", Say(DONE, pause=4.0), by="Alice")
+    model.when("please run the tests", Say("I run them."), Shell(TESTS), by="Bob")
+    model.when_tool(Say(FAILS, pause=3.0), by="Bob")
+    model.when("1 of 412", Say(AGAIN, pause=4.0), by="Alice")
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(HOME=folder, RELAY_HOME=f"{folder}/relay", TERM="xterm-256color")
-        os.makedirs(f"{folder}/shop")
-        os.chdir(f"{folder}/shop")
-        running = []
+        model.start()
         try:
-            for name, says in AGENTS.items():
-                program = [sys.executable, "-u", "-c", _AGENT, json.dumps(says)]
-                running.append(Recorded([*relay, "wrap", "--name", name, "--", *program]))
-            console = Recorded([*relay, "console"])
-            running.append(console)
-            console.wait(lambda: console.shows("Alice") and console.shows("Bob"))
-            time.sleep(1.0)
-            for key in "@Alice please begin":
-                console.type(key)
-                time.sleep(0.07)
-            console.type("\r")
-            console.wait(lambda: console.shows("I merge"))
-            time.sleep(1.5)
-            pieces = list(console.pieces)  # before it gives the terminal back
+            with room(Path(folder), model) as agents:
+                bob = agents.start("Bob", "codex", binary("codex"), cols=100)
+                agents.start("Alice", "claude", binary("claude"), cols=100)
+                makefile = bob.recipe.cwd / "Makefile"
+                makefile.write_text("test:\n\t@echo 1 of 412 tests fails: test_crlf\n")
+                console = Recorded([*relay, "console"])
+                try:
+                    pieces = _played(console)
+                finally:
+                    console.close()
         finally:
-            for one in reversed(running):
-                one.close()
+            model.close()
     began = pieces[0][0]
     lines = [header_line({"version": 2, "width": COLS, "height": ROWS}).rstrip("\n")]
     for at, data in pieces:
         shown = data.decode("utf-8", "replace").replace(owner, person)
         lines.append(event_line(CastEvent(at - began, OUTPUT, shown)).rstrip("\n"))
     return lines
+
+
+def _played(console: Recorded) -> list[tuple[float, bytes]]:
+    """What the console shows while its person works in it."""
+    console.wait(lambda: console.shows("Alice") and console.shows("Bob"))
+    time.sleep(1.5)
+    console.keys(f"@Alice {BEGIN}")
+    console.wait(lambda: console.shows("Bob asks"), 40.0)
+    time.sleep(2.0)
+    console.keys("/answer Bob 1")
+    console.wait(lambda: console.shows("shall I merge"), 40.0)
+    time.sleep(1.5)
+    return list(console.pieces)  # before it gives the terminal back
 
 
 def frames(played: list[CastEvent], cols: int, rows: int) -> list[tuple[float, list[list[Span]]]]:
@@ -154,7 +169,7 @@ def drawn(screens: list[tuple[float, list[list[Span]]]], cols: int, rows: int) -
     """The SVG: every screen as a group that is shown while it stands."""
     width, height = cols * WIDTH + 2 * EDGE, rows * HEIGHT + 2 * EDGE
     total = sum(stands for stands, _ in screens)
-    style = ["text{white-space:pre}g.s{visibility:hidden}"]
+    style = ["text{white-space:pre}"]
     body = []
     at = 0.0
     for number, (stands, shown) in enumerate(screens):
@@ -166,10 +181,10 @@ def drawn(screens: list[tuple[float, list[list[Span]]]], cols: int, rows: int) -
             f"#s{number}{{animation:k{number} {total:.1f}s step-end infinite}}"
         )
         rows_drawn = "".join(_row(spans, line) for line, spans in enumerate(shown))
-        body.append(f'<g class="s" id="s{number}">{rows_drawn}</g>')
-    # Who asked for less motion sees the last screen.
-    still = f"@media(prefers-reduced-motion){{g.s{{animation:none!important}}#s{len(screens) - 1}"
-    style.append(still + "{visibility:visible}}")
+        # Where nothing is animated, or less motion was asked for, the last screen is seen.
+        hidden = "" if number + 1 == len(screens) else ' visibility="hidden"'
+        body.append(f'<g class="s" id="s{number}"{hidden}>{rows_drawn}</g>')
+    style.append("@media(prefers-reduced-motion){g.s{animation:none!important}}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}"'
         f' font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14">'

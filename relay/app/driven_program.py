@@ -17,7 +17,9 @@ from typing import Any, Self
 from ptyprocess import PtyProcess
 
 from relay.core.errors import RelayError
+from relay.core.paths import Home
 from relay.core.visible import is_visible
+from relay.screen.emulator_library import import_pyghostty
 from relay.screen.terminal_modes import ALT, MODES, TerminalPicture
 
 #: Seconds that it may take to end after a hang-up, and after it was killed.
@@ -59,8 +61,8 @@ class DrivenProgram:
         cwd: str | None = None,
     ) -> None:
         try:
-            import pyghostty
-        except ImportError as error:
+            pyghostty = import_pyghostty(os.path.join(Home.from_env().root, "cache"))
+        except (ImportError, OSError) as error:
             raise RelayError(
                 "a terminal emulator is needed for this, and there is none here",
                 hint="relay doctor says more",

@@ -12,9 +12,9 @@ only ``wake`` is called from another.
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
+import signal
 import socket
 import struct
 import sys
@@ -22,12 +22,11 @@ import time
 from contextlib import suppress
 
 from relay.app.driven_program import DrivenProgram
-from relay.config.spawned_agents import ended
+from relay.config.spawned_agents import ended, not_ended
 from relay.core import descriptors, processes
 from relay.core.errors import RelayError, error_fields, only_the_person
 from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
-from relay.directive.redact import redact
 from relay.protocol.frames import KEYS, SIZE, Decoder, FrameError
 from relay.screen.terminal_modes import TerminalPicture
 
@@ -43,16 +42,24 @@ _LINE_MAX = 4096
 _LEAST, _MOST = 2, 1000
 #: The terminal, before somebody looks at it.
 COLUMNS, ROWS = 120, 40
-#: When the machine goes down everything is told to end: who goes on for so many seconds after its
-#: program has only lost that, and the program is not brought back by itself.
-_SHUTDOWN = 1.0
+#: A program that one of these signals has ended did not end by itself: the machine went down, and
+#: ``relay resume`` brings it back. ``relay release`` notes the end before it sends one. Agents that
+#: catch a signal exit with 128 + its number, as a shell has it.
+_TOLD = {
+    status
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+    for status in (-number, 128 + number)
+}
+#: Others exit as if by themselves: such an end is withdrawn if this host is told to end within so
+#: many seconds.
+_SHUTDOWN = 5.0
 #: Of a program that ends within so many seconds the log has as many rows as it showed last.
 _EARLY, _ROWS_SHOWN = 30.0, 5
 
 
 def main() -> None:
     """Run it to its end, in a child of the process that was started, which nobody has to reap."""
-    wanted = json.loads(sys.stdin.read())
+    wanted = loads(sys.stdin.read())
     if os.fork():
         os._exit(0)
     print(os.getpid(), flush=True)
@@ -71,20 +78,39 @@ def main() -> None:
         if time.monotonic() - began < _EARLY:
             _tell(wanted["name"], program)
         server.close(program)
+        status = program.exit_status
+    if status not in _TOLD:
+        _note_end(home, wanted["name"], _how(status or 0))
+
+
+def _note_end(home: Home, name: str, how: str) -> None:
+    """Note that it has ended by itself, unless the machine goes down."""
+    signal.signal(signal.SIGTERM, _raise_interrupt)
+    try:
+        ended(home, name, how, os.getpid())
         time.sleep(_SHUTDOWN)
-        ended(home, wanted["name"], _how(program), os.getpid())
+    except KeyboardInterrupt:
+        not_ended(home, name, how, os.getpid())
 
 
-def _how(program: DrivenProgram) -> str:
-    status = program.exit_status or 0
+def _raise_interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _how(status: int) -> str:
     return f"by signal {-status}" if status < 0 else f"with status {status}"
 
 
 def _tell(name: str, program: DrivenProgram) -> None:
     """Print why it has ended so early."""
+    from relay.directive.redact import redact  # some MB of patterns, for few hosts
+
     rows = [row for row in program.rows() if row][-_ROWS_SHOWN:]
     with suppress(BrokenPipeError):  # who has started it has seen enough
-        print(redact("\n  ".join([f"{name} has ended {_how(program)}", *rows])), flush=True)
+        print(
+            redact("\n  ".join([f"{name} has ended {_how(program.exit_status or 0)}", *rows])),
+            flush=True,
+        )
 
 
 class _Viewer:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from relay.agents.profile import find_profile
 from relay.broker.client import connect
 from relay.config import names
-from relay.config.spawned_agents import OPTIONS, Spawn, ended, forget, keep, known, spawned
+from relay.config.spawned_agents import FLAGS, OPTIONS, Spawn, ended, forget, keep, known, spawned
 from relay.core import files
 from relay.core.agent_names import valid_name
 from relay.core.child_process import kill_below, python
@@ -173,8 +173,8 @@ class _Words:
             self._said += data
             if not data or len(self._said) > _WORDS_MAX:
                 forget(self._home, self._name)
-                shown = self._said.decode("utf-8", "replace").strip()
-                raise RelayError(shown or f"{self._name} ended at once", code="ended")
+                what, _, rows = self._said.decode("utf-8", "replace").strip().partition("\n")
+                raise RelayError(what or f"{self._name} ended at once", hint=rows, code="ended")
 
 
 def _is_there(home: Home, row: AgentRow | None) -> bool:
@@ -299,13 +299,15 @@ def _resumed(home: Home, record: Json) -> tuple[Spawn, bool]:
 
 def _options(words: list[str]) -> tuple[str, ...]:
     """Those that ``relay spawn`` itself writes: agents may write into RELAY_HOME, too."""
-    pairs = zip(words[::2], words[1::2], strict=False)
-    return tuple(
-        word
-        for name, value in pairs
-        if name in [f"--{one}" for one in OPTIONS]
-        for word in (name, value)
-    )
+    found: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name = word.removeprefix("--")
+        if name in FLAGS:
+            found.append(word)
+        elif (value := next(rest, None)) is not None and name in OPTIONS:
+            found += [word, value]
+    return tuple(found)
 
 
 def _words_of(home: Home, wanted: Spawn) -> list[str]:

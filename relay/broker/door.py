@@ -15,9 +15,10 @@ from typing import Protocol
 
 from relay.broker.batch import Accepted, AnyRequest, Batch, Client, ClientRequest, Served
 from relay.broker.directory import Member
+from relay.broker.routing import Route
 from relay.core.errors import RelayError
 from relay.core.log import Log
-from relay.ledger.schema import AgentRecord
+from relay.ledger.schema import AgentRecord, Delivery
 from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
@@ -138,8 +139,13 @@ class BrokerFeature:
         line; "" for nothing."""
         return ""
 
-    def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
-        """A message fails, or was withdrawn."""
+    def elsewhere(self, to: str, fields: Send) -> Sequence[Route]:
+        """Where a message to ``to`` goes that nobody here is called, and further places for a
+        #channel or ``*``; the feature finds it again in ``stored``. May refuse it."""
+        return ()
+
+    def moved(self, id_: str, sender: str, to: str, new: Delivery, batch: Batch) -> None:
+        """The delivery of a message to ``to`` is in a new state."""
 
     def turn_ended(
         self, ids: list[str], ended: TurnResult, started_ms: int, batch: Batch
@@ -230,6 +236,8 @@ class Features(BrokerFeature):
         self._holding: list[BrokerFeature] = []
         self._storing: list[BrokerFeature] = []
         self._adding: list[BrokerFeature] = []
+        self._elsewhere: list[BrokerFeature] = []
+        self._moving: list[BrokerFeature] = []
 
     def use(self, features: list[BrokerFeature]) -> None:
         """Ask these from now on."""
@@ -239,6 +247,8 @@ class Features(BrokerFeature):
         self._holding = [one for one in features if type(one).why_held is not base.why_held]
         self._storing = [one for one in features if type(one).stored is not base.stored]
         self._adding = [one for one in features if type(one).context is not base.context]
+        self._elsewhere = [one for one in features if type(one).elsewhere is not base.elsewhere]
+        self._moving = [one for one in features if type(one).moved is not base.moved]
 
     def contained(self, batch: Batch | None = None) -> _Contained:
         """One feature's fault is logged, and harms no other, and no message: what the feature has
@@ -389,10 +399,13 @@ class Features(BrokerFeature):
             with self.contained(batch):
                 feature.stored(messages, batch)
 
-    def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
-        for feature in self.opened:
+    def elsewhere(self, to: str, fields: Send) -> Sequence[Route]:
+        return [one for feature in self._elsewhere for one in feature.elsewhere(to, fields)]
+
+    def moved(self, id_: str, sender: str, to: str, new: Delivery, batch: Batch) -> None:
+        for feature in self._moving:
             with self.contained(batch):
-                feature.undelivered(id_, reason, batch)
+                feature.moved(id_, sender, to, new, batch)
 
     def turn_ended(
         self, ids: list[str], ended: TurnResult, started_ms: int, batch: Batch

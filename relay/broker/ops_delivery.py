@@ -93,7 +93,7 @@ class DeliveryOps:
         clients that wait for it."""
         if new.state in (State.FAILED, State.CANCELLED):
             obligation_rows.drop(self._ledger, id_, to)
-            self._features.undelivered(id_, new.reason, batch)
+        self._features.moved(id_, sender, to, new, batch)
         quiet = by is not None and by.name == sender
         batch.after.append(partial(self._tell, id_, sender, to, new, quiet))
 

@@ -14,7 +14,7 @@ from relay.broker.obligations import overdue
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_agents import person_record
 from relay.broker.ops_query import one_id
-from relay.broker.routing import EVERYONE, Route, Routing, route, with_role
+from relay.broker.routing import EVERYONE, TARGETS_MAX, Route, Routing, route, with_role
 from relay.core import json_text
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.dispatch import TICK_KIND, PersonType
@@ -294,7 +294,13 @@ class MessageOps:
             raise UsageError("a message needs a recipient", hint="relay send NAME TEXT")
         targets = [to] if isinstance(to, str) else to
         strict = is_person and not fields.get("offline")
-        return route(targets, sender, self._directory.members, strict=strict)
+        peers = self._directory.members
+        elsewhere = {
+            one: self._features.elsewhere(one, fields)
+            for one in targets[:TARGETS_MAX]
+            if one.lower() not in peers and not with_role(one, peers)
+        }
+        return route(targets, sender, peers, strict=strict, elsewhere=elsewhere)
 
 
 # -- what a message may hold

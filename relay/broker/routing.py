@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -63,13 +63,19 @@ class Routing:
 
 
 def route(
-    targets: Iterable[str], sender: str, peers: Mapping[str, Peer], *, strict: bool
+    targets: Iterable[str],
+    sender: str,
+    peers: Mapping[str, Peer],
+    *,
+    strict: bool,
+    elsewhere: Mapping[str, Sequence[Route]] = {},  # noqa: B006 - nobody changes it
 ) -> Routing:
     """Resolve ``targets`` for a message from ``sender``: names, roles, ``#channels`` and ``*``.
 
     ``peers`` is keyed by lower-case name. A name wins over a role. ``strict`` (a person at a shell)
     refuses names that were never seen, and channels without anybody else in them; otherwise the
-    message waits for the name, or fails. Raises UsageError and NotFound.
+    message waits for the name, or fails. ``elsewhere``: routes of targets beyond ``peers``, in the
+    place of a name's, beside those of a channel or ``*``. Raises UsageError and NotFound.
     """
     found: dict[str, Route] = {}
     unknown: list[str] = []
@@ -78,12 +84,17 @@ def route(
             raise UsageError(
                 f"more than {TARGETS_MAX} recipients", hint="use * for everyone who is there"
             )
+        away = elsewhere.get(target, ())
         if target == EVERYONE:
-            some = _everyone(sender, peers, strict)
+            some = _everyone(sender, peers, strict and not away)
         elif target.startswith("#"):
-            some = _channel(target, sender, peers, strict)
+            some = _channel(target, sender, peers, strict and not away)
+        elif away:
+            some = []
         else:
             some = _role(target, sender, peers) or [_single(target, sender, peers)]
+        if away:
+            some = [*(one for one in some if one.state is not State.FAILED), *away]
         for one in some:
             found.setdefault(one.to.lower(), one)
             if one.state is State.WAITING:

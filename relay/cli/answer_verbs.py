@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 from relay.broker.client import connect, request
 from relay.cli import output, table
 from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
-from relay.core.errors import EXIT_NOT_FOUND, NotFound, UsageError
+from relay.core.errors import EXIT_NOT_FOUND, NotFound, RelayError, UsageError
 from relay.core.paths import Home
 from relay.core.processes import wrapped
 from relay.core.visible import visible
@@ -156,15 +157,56 @@ def show_items(rows: list[Item]) -> None:
 
 
 def show_questions(names: list[str]) -> None:
-    """What these agents ask now, and how each is answered; nothing where an agent asks for it."""
+    """What these agents ask now. On a terminal the person answers it there, or later; elsewhere it
+    is said how. Nothing is shown where an agent asks for it."""
     if wrapped():
         return
     lower = {name.lower() for name in names}
-    for item in request(ITEMS)["rows"]:
-        if item["agent"].lower() in lower:
-            show_items([item])
-            keys = " or ".join(one["key"] for one in item["choices"]) or "CHOICE"
+    asked = set[str]()
+    here = sys.stdin.isatty() and sys.stdout.isatty()
+    while rows := [
+        item
+        for item in request(ITEMS)["rows"]
+        if item["agent"].lower() in lower and item["id"] not in asked
+    ]:
+        item = rows[0]  # an answer may be followed by another question
+        asked.add(item["id"])
+        show_items([item])
+        keys = " or ".join(one["key"] for one in item["choices"]) or "CHOICE"
+        if not (here and _answered_here(item, keys)):
             output.note(f"{item['agent']} asks: relay answer {item['agent']} {keys}")
+
+
+def _answered_here(item: Item, keys: str) -> bool:
+    """Whether the person has answered it at this terminal. Enter alone leaves it for later."""
+    while True:
+        output.flush()
+        sys.stderr.write(visible(f"{item['agent']} asks: {keys}? (Enter: later) "))
+        sys.stderr.flush()
+        choice = sys.stdin.readline()
+        if not choice.strip():
+            sys.stderr.write("" if choice else "\n")
+            return False
+        try:
+            answer = request(ITEM_ANSWER, deadline=_TYPING, id=item["id"], choice=choice.strip())
+        except UsageError as error:  # no such choice
+            output.note(f"relay: {error.message}")
+            continue
+        except RelayError as error:  # it is over, or was not taken
+            output.error(error, in_json=False)
+            return False
+        _tell_answer(answer)
+        return True
+
+
+def _tell_answer(answer: Any, code: str = "") -> None:
+    """What was answered, and whether the question has left the screen."""
+    agent = answer["item"]["agent"]
+    output.data(f"{code}{agent}: {answer['choice']['label']}")
+    if answer.get("gone"):
+        output.note("done: the question has left its screen")
+    elif answer.get("gone") is False:
+        output.note(f"typed, but something still stands there: relay peek {agent}")
 
 
 def _print_whole(before: str, line: str, width: int | None) -> None:
@@ -204,13 +246,7 @@ def answer_verb(options: Options) -> int:
         output.as_json(shown[0] if single else shown)
         return 0
     for one in answers:
-        item = one["item"]
-        code = "" if single else f"{item['id'][-8:]}  "
-        output.data(f"{code}{item['agent']}: {one['choice']['label']}")
-        if one.get("gone"):
-            output.note("done: the question has left its screen")
-        elif one.get("gone") is False:
-            output.note(f"typed, but something still stands there: relay peek {item['agent']}")
+        _tell_answer(one, "" if single else f"{one['item']['id'][-8:]}  ")
     if not answers:
         output.note("nothing is held" if options.held else "nothing asks for yes or no")
     return 0

@@ -199,8 +199,8 @@ def error(failure: RelayError, *, in_json: bool) -> None:
         as_json({"error": fields})
         return
     note(f"relay: {failure.message}")
-    if failure.hint:
-        note(f"  {failure.hint}")
+    for line in failure.hint.splitlines():
+        note(f"  {line}")
 
 
 def state_text(row: Mapping[str, object]) -> str:

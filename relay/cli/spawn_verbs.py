@@ -14,11 +14,14 @@ from relay.cli.answer_verbs import show_questions
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config import names
-from relay.config.spawned_agents import OPTIONS, Spawn, record_of, spawned
+from relay.config.spawned_agents import FLAGS, OPTIONS, Spawn, record_of, spawned
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home, working_folder
 from relay.protocol.agent_ops import RELEASE
 from relay.protocol.broker import Json
+
+#: Options that name files as from here, though the agent may work elsewhere.
+_PATHS = ("config", "write")
 
 
 def add(verbs: Parser) -> None:
@@ -40,6 +43,15 @@ def add(verbs: Parser) -> None:
     one.add_argument("--join", metavar="C[,C]", help="channels that it is in from its start")
     one.add_argument("--type", metavar="HOW", help="how messages are typed: line or paste")
     one.add_argument("--hear", action="store_true", help="COMMAND is a shell: hear what it shows")
+    one.add_argument(
+        "--confine", action="store_true", help="have the kernel let it write only in its folder"
+    )
+    one.add_argument(
+        "--intent", metavar="INTENT", offers="intents", help="…, or only what this intent allows"
+    )
+    one.add_argument(
+        "--write", action="append", metavar="PATH", help="… and this; can be given again"
+    )
     one.add_argument("--no-wait", action="store_true", help="do not wait until it is ready")
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=spawn_verb)
@@ -82,10 +94,16 @@ def spawn_verb(options: Any) -> int:
         raise UsageError("it needs a name", hint="relay spawn Bob -- claude")
     if not options.command:
         raise UsageError("no COMMAND to run", hint=f"relay spawn {options.name} -- claude")
-    words = ["--hear"] if options.hear else []
+    if options.write and options.intent is None and not options.confine:
+        raise UsageError(
+            "--write without --confine or --intent", hint="without these it may write everything"
+        )
+    words = [f"--{flag}" for flag in FLAGS if getattr(options, flag)]
     for option in OPTIONS:
-        if (value := getattr(options, option)) is not None:
-            words += [f"--{option}", os.path.abspath(value) if option == "config" else value]
+        given = getattr(options, option)
+        for value in given if isinstance(given, list) else [given]:
+            if value is not None:
+                words += [f"--{option}", os.path.abspath(value) if option in _PATHS else value]
     cwd = os.path.abspath(options.cwd or working_folder())
     wanted = Spawn(options.name, options.command, cwd, tuple(words))
     made = spawn(home, wanted, wait=None if options.no_wait else READY, **output.speaker())

@@ -20,7 +20,9 @@ from relay.protocol.broker import Json
 #: Records that are kept; of more, the oldest of those that have ended go.
 _RECORDS_MAX = 200
 #: What ``options`` may give a value: no file of ours says more to ``relay wrap``.
-OPTIONS = ("task", "config", "type", "role", "join")
+OPTIONS = ("task", "config", "type", "role", "join", "intent", "write")
+#: Those without a value.
+FLAGS = ("hear", "confine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,13 @@ def ended(home: Home, name: str, how: str, host: int | None = None) -> None:
     record = _read(_path(home, name))
     if record is not None and not record.get("ended") and host in (None, record.get("host")):
         files.write_atomically(_path(home, name), dumps({**record, "ended": how}))
+
+
+def not_ended(home: Home, name: str, how: str, host: int) -> None:
+    """Withdraw the note that this host has written: it is brought back."""
+    record = _read(_path(home, name))
+    if record is not None and (record.get("ended"), record.get("host")) == (how, host):
+        files.write_atomically(_path(home, name), dumps({**record, "ended": ""}))
 
 
 def keep(home: Home, wanted: Spawn, host: int, run: str) -> None:

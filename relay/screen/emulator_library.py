@@ -106,6 +106,30 @@ def load(cache: str | None = None) -> Library:
     return _loaded
 
 
+def import_pyghostty(cache: str) -> Any:
+    """The module ``pyghostty``, which parses nothing where the library could be loaded without.
+
+    Raises ImportError or OSError where there is no library.
+    """
+    import types
+
+    library = load(cache)
+    if "pyghostty._ffi" not in sys.modules:
+
+        def check(result: int, what: str) -> None:
+            if result:
+                raise error(f"{what} failed: {result}")
+
+        error = type("GhosttyError", (RuntimeError,), {})
+        parts = {"ffi": library.ffi, "lib": library.lib, "check": check, "GhosttyError": error}
+        module = types.ModuleType("pyghostty._ffi")
+        vars(module).update(parts, union_fn=lambda name, form: library.function(name, form))
+        sys.modules[module.__name__] = module
+    import pyghostty
+
+    return pyghostty
+
+
 def _from_cache(cache: str) -> Library:
     folder = _folder()
     with open(os.path.join(folder, "_cdef.py"), "rb") as file:

@@ -254,10 +254,11 @@ class QuestionWatch:
         self._expected = now
         self.look(now)
 
-    def gone(self, now: float) -> bool:
-        """Whether the dialog that was answered last has left the screen."""
-        self.look(now)
-        return self._answered is None
+    def gone(self, dialog: Dialog, now: float) -> bool:
+        """Whether this dialog, which was answered, has left the screen."""
+        standing = self.look(now)
+        stays = standing is not None and _is_same(dialog, standing.dialog)
+        return self._answered is None and not stays
 
     def reset(self, said: str) -> float | None:
         """Seconds until a usage limit ends, as the agent has ``said`` or its screen shows."""

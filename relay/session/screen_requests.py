@@ -134,7 +134,7 @@ class ScreenRequests:
             await self._choose(id_, dialog, index)
             self._guards.answered(*asked)
             self._questions.answered(dialog, self._clock())
-            gone = await self._until(lambda: self._questions.gone(self._clock()))
+            gone = await self._until(lambda: self._questions.gone(dialog, self._clock()))
         return {"chosen": dialog.choices[index].label, "gone": gone}
 
     async def _choose(self, id_: str, dialog: Dialog, index: int) -> None:

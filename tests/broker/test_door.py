@@ -40,7 +40,7 @@ class Writing(BrokerFeature):
     def decided(self, seq: int, batch: Batch) -> None:
         self._write(batch)
 
-    def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
+    def moved(self, id_: str, sender: str, to: str, new: object, batch: Batch) -> None:
         self._write(batch)
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
@@ -52,7 +52,7 @@ class Writing(BrokerFeature):
     [
         ("gone", (BOB,)),
         ("decided", (1,)),
-        ("undelivered", ("0123", None)),
+        ("moved", ("0123", "Al", "Bob", None)),
         ("stored", ((),)),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,11 +77,24 @@ def test_what_is_brought_back_without_a_question_is_what_the_ledger_has(
 def test_what_stands_in_a_record_beyond_what_spawn_writes_is_left_out(broker_home: Home) -> None:
     home = broker_home
     home.create()
-    written = ("--task", "--mcp", "--ungoverned", "--role", "--join", "build", "--record")
-    keep(home, Spawn("Bob", ["true"], "/", written), 1, "run")
+    written = ("--hear", "--task", "--mcp", "--ungoverned", "x", "--join", "build", "--confine")
+    places = ("--write", "/a", "--write", "/b", "--record")
+    keep(home, Spawn("Bob", ["true"], "/", written + places), 1, "run")
     [(back, is_known)] = resumable(home, ["Bob"])
     assert not is_known
-    assert back.options == ("--task", "--mcp", "--join", "build")
+    kept = ("--hear", "--task", "--mcp", "--join", "build", "--confine", "--write", "/a")
+    assert back.options == (*kept, "--write", "/b")
+
+
+def test_what_confines_it_is_kept_with_places_as_from_here(
+    started: list[Spawn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = ("--write", "a", "--write", "/b")
+    verbs("spawn", "Bob", "--confine", *places, "--cwd", "/", "--", "claude")
+    assert started[0].options == ("--confine", "--write", str(tmp_path / "a"), "--write", "/b")
+    with pytest.raises(UsageError, match="--write without --confine or --intent"):
+        verbs("spawn", "Bob", "--write", "a", "--", "claude")
 
 
 def test_in_a_script_the_end_of_an_agent_in_a_terminal_says_what_to_add(
@@ -131,7 +145,17 @@ def test_what_an_agent_asks_at_its_start_is_shown_with_the_command_that_answers_
             AGENT_STATE, state="blocked", question={**question, "choices": choices}
         )
         verbs("spawn", "Bob", "--", "claude")
-    shown = capsys.readouterr()
+        told = capsys.readouterr()
+        # On a terminal the person is asked; no choice leaves it for later.
+        terminal = io.StringIO("9\n\n")
+        monkeypatch.setattr(terminal, "isatty", lambda: True)
+        monkeypatch.setattr(sys, "stdin", terminal)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        verbs("spawn", "Bob", "--", "claude")
+    asked = capsys.readouterr().err.splitlines()[1:]
+    assert asked[0].startswith("Bob asks: 1 or 2? (Enter: later) relay: '9' is none of")
+    assert asked[1].endswith("(Enter: later) Bob asks: relay answer Bob 1 or 2")
+    shown = told
     assert "  | Trust it?\n  > 1: No, exit\n    2: Yes\n" in shown.out
     assert shown.err.splitlines() == [
         "Bob is blocked (asks: Trust it?); relay attach Bob shows it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -14,7 +15,7 @@ import pytest
 from relay.app import spawning
 from relay.app.driven_program import DrivenProgram
 from relay.config import names
-from relay.config.spawned_agents import spawned
+from relay.config.spawned_agents import record_of, spawned
 from relay.core.paths import Home
 from relay.core.processes import MARKS
 from tests.e2e.wrapped import (
@@ -114,7 +115,7 @@ def test_who_does_not_end_when_it_is_told_is_killed(monkeypatch: pytest.MonkeyPa
 def test_what_ends_at_once_is_said_with_what_it_showed() -> None:
     said = relay("spawn", "Bob", "--", "sh", "-c", "echo no key for the model; exit 3", status=1)
     assert "Bob has ended with status 3" in said
-    assert "no key for the model" in said
+    assert "\n  no key for the model" in said
     assert "command not found" in relay("spawn", "Bob", "--", "no-such-program", status=127)
 
 
@@ -131,6 +132,53 @@ def test_who_has_lost_its_terminal_is_brought_back_and_who_was_released_is_not()
     assert relay_json("resume", "--json") == []
     [(one, is_known)] = spawning.resumable(Home.from_env(), ["Bob"])
     assert (one.name, is_known) == ("Bob", True)
+
+
+@pytest.mark.skipif(not MARKS, reason="the processes of a run are found by /proc")
+def test_all_that_ran_is_brought_back_after_an_orderly_shutdown(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """As at a reboot: SIGTERM to everything, in the worst order and over seconds, then SIGKILL."""
+    monkeypatch.setenv("OF_THIS_REBOOT", "1")
+    home = Home.from_env()
+    names_ = ["Dies", "Exits", "Leaves", "Stays"]
+    request.addfinalizer(lambda: relay("release", *names_, "--now", "--yes", status=None))
+    caught = "import os, signal\nsignal.signal(15, lambda *_: os._exit(%d))\n"
+    ignored = "import signal\nsignal.signal(15, signal.SIG_IGN)\n"
+    for name, source in zip(names_, ("", caught % 143, caught % 0, ignored), strict=True):
+        relay("spawn", name, "--", *python(source + ECHO))
+    with wrapped(python(ECHO), name="Wrapped"):
+        wait_registered("Wrapped")
+        hosts = {row["host"] for row in spawned(home)}
+        running = _of_this_reboot()
+        assert len(hosts) == len(names_) and hosts < running
+        _signal(running - hosts, signal.SIGTERM)
+        wait_until(lambda: names.holder(home, "Dies") is None)
+        wait_until(lambda: names.holder(home, "Exits") is None)
+        wait_until(lambda: (record_of(home, "Leaves") or {}).get("ended"))
+        _signal(hosts, signal.SIGTERM)
+        wait_until(lambda: not hosts & _of_this_reboot())
+        _signal(_of_this_reboot(), signal.SIGKILL)
+        wait_until(lambda: not _of_this_reboot())
+    back = relay_json("resume", "--json")
+    assert [(row["name"], row["state"]) for row in back] == [(name, "idle") for name in names_]
+
+
+def _of_this_reboot() -> set[int]:
+    """The processes of this test's agents, hosts, sessions and broker."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if b"OF_THIS_REBOOT=1" in environment and int(pid) != os.getpid():
+                found.add(int(pid))
+    return found
+
+
+def _signal(pids: set[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 @pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")

@@ -9,7 +9,7 @@ from relay.agents.profile import ComposerState, find_profile
 from relay.protocol import frames
 from relay.screen.questions import DIALOG
 from relay.screen.source import ScreenSource
-from relay.session.agent_questions import OpenQuestions
+from relay.session.agent_questions import TAKES, OpenQuestions, QuestionWatch
 from tests.screen.screens import cast, until
 from tests.session.test_typist import FakeScreen, FakeTerminal
 
@@ -59,3 +59,21 @@ def test_a_prompt_that_came_back_is_none_though_it_reads_like_a_question() -> No
     watch.enters()
     assert not watch.asks()
     assert not OpenQuestions(screen, terminal, TypingRules(), watch.state()).asks()
+
+
+class StyledScreen(FakeScreen):
+    def visible(self, *, styled: bool = False) -> list[str]:
+        return self.rows
+
+
+def test_an_answered_dialog_is_gone_only_when_it_stands_there_no_more() -> None:
+    screen = StyledScreen(paste=False)
+    screen.rows, screen.cursor = MENU, (2, 3)
+    watch = QuestionWatch(screen, lambda rows: rows if rows == MENU else [], lambda: 0)
+    standing = watch.look(0.0)
+    assert standing is not None
+    watch.answered(standing.dialog, 1.0)
+    assert not watch.gone(standing.dialog, 1.5)
+    assert not watch.gone(standing.dialog, 1.0 + TAKES)
+    screen.rows = ["all files are kept"]
+    assert watch.gone(standing.dialog, 1.1 + TAKES)

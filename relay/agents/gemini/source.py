@@ -138,7 +138,7 @@ class SessionFiles:
 
     def __init__(self, env: dict[str, str]) -> None:
         home = env.get("GEMINI_CLI_HOME") or env.get("HOME") or os.path.expanduser("~")
-        self._roots = [
+        self.roots = [
             os.path.join(home, ".gemini", "tmp"),
             os.path.join(home, ".cache", ".gemini", "tmp"),
         ]
@@ -172,7 +172,7 @@ class SessionFiles:
         return found
 
     def _chats(self) -> Iterator[str]:
-        for root in self._roots:
+        for root in self.roots:
             try:
                 projects = os.listdir(root)
             except OSError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any
 
 from relay.broker.client import BrokerClient, connect
 from relay.cli import output, table
@@ -14,7 +13,6 @@ from relay.cli.verbs import verb
 from relay.core.errors import EXIT_FAILED, UsageError
 from relay.core.files import read_file
 from relay.core.paths import Home
-from relay.features.automations.circuit import OPEN_MS
 from relay.features.automations.ops import (
     AUTOMATION_DELETE,
     AUTOMATION_DISABLE,
@@ -33,6 +31,10 @@ from relay.features.automations.ops import (
     ShownAutomation,
 )
 from relay.protocol.broker import Json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 #: Bytes of one file, as relay.features.automations.definition has it.
 _SOURCE_MAX = 256 * 1024
@@ -392,6 +394,8 @@ def _circuit(row: ShownAutomation) -> str:
         return ""
     if row["circuit"] == "half-open":
         return "circuit half-open: the next run decides"
+    from relay.features.automations.circuit import OPEN_MS  # dataclasses
+
     until = table.when((row["opened_ms"] or 0) + OPEN_MS)
     return f"circuit open until {until}, after {row['errors']} errors in a row"
 

@@ -7,4 +7,8 @@
 VERBS = {"confine": ("verbs", "run a program that can write only where it may, by the kernel")}
 GROUP = "what agents do"
 #: What other features need in order to have shells of agents held: (module, name in it).
-HELD_SHELLS = {"places": ("start", "of_shells"), "git": ("start", "shared_git")}
+HELD_SHELLS = {
+    "places": ("start", "of_shells"),
+    "git": ("start", "shared_git"),
+    "weaker": ("confinement", "tell_weaker"),
+}

@@ -48,6 +48,13 @@ def weaknesses() -> list[str]:
     return landlock.weaknesses(present) if present else []
 
 
+def tell_weaker() -> None:
+    """Say to the person what this kernel does not hold that a newer one does."""
+    if weaker := weaknesses():
+        text = f"{holder()} holds less than a newer kernel: {'; '.join(weaker)}"
+        print(f"relay: {text}", file=sys.stderr, flush=True)
+
+
 def command(places: list[str], program: str, argv: list[str]) -> list[str]:
     """What to execute in order to confine itself to ``places`` and become ``program``."""
     if sys.platform == "darwin":

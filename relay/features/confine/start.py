@@ -100,6 +100,7 @@ class ConfinedStart(StartFeature):
         env = {**os.environ, **plan.env}
         own = self._own_folder(env) if plan.writable is None else plan.writable
         _say_nested(plan)
+        confinement.tell_weaker()
         folder = project_root(self._folder)
         state = places.state(plan.profile, run.folders.profiles, env, folder)
         usual = places.usual(self._home, env, self._more)

@@ -59,6 +59,7 @@ def run(options: Options) -> int:
     """Become the program; returns only where it could not be started, or where it can be told
     what it was refused."""
     confinement.check()
+    confinement.tell_weaker()
     home, cwd = Home.from_env(), working_folder()
     program = find_program(options.command[0], os.environ.get("PATH"))
     given = [places.named(path, cwd) for path in options.write]

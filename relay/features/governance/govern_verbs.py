@@ -120,7 +120,6 @@ class _Governance:
     def __init__(self, home: Home, cwd: str) -> None:
         from contextlib import closing
 
-        from relay.features.governance.governance_store import GovernanceStore
         from relay.features.governance.governed_paths import governed_root
         from relay.features.governance.orchestration import IntentsFile
 
@@ -131,6 +130,8 @@ class _Governance:
         self._loosened: tuple[str, ...] = ()
         self._problem: RelayError | None = None
         if self.root and os.path.exists(home.governance):
+            from relay.features.governance.governance_store import GovernanceStore
+
             with closing(GovernanceStore.open(home)) as store:
                 self._switch = store.switch(self.root)
                 self._leases = store.leases(self.root, _now_ms())

@@ -22,7 +22,10 @@ from relay.core.errors import DamagedFile, StorageError
 from relay.core.files import own_folder
 from relay.core.paths import Home
 from relay.core.sqlite import Schema, connect, transaction
-from relay.features.governance.trace_records import TraceHead
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from relay.features.governance.trace_records import TraceHead
 
 #: Baselines that are kept of a run, and calls that are allowed always. The oldest is forgotten: its
 #: file has to be read again, and the call is asked about.
@@ -346,6 +349,8 @@ class GovernanceStore:
         query = "SELECT size, hash FROM heads WHERE root=?"
         with self._using() as db:
             row = db.execute(query, (root,)).fetchone()
+        from relay.features.governance.trace_records import TraceHead
+
         return TraceHead(*row) if row else None
 
     def set_head(self, root: str, head: TraceHead) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from contextlib import closing
-from datetime import datetime
-from typing import Any
 
 from relay.broker.client import check_person, connect
 from relay.cli import output, table
@@ -16,7 +14,6 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError, UsageError
 from relay.core.paths import Home, is_within, working_folder
 from relay.core.processes import own_place, wrapped
-from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import (
     FOLDER,
     folds_case,
@@ -24,13 +21,24 @@ from relay.features.governance.governed_paths import (
     protected,
     real_places,
 )
-from relay.features.governance.intents import INTENTS_FILE, Intent, IntentsError, Status, check_id
+from relay.features.governance.intents import (
+    INTENTS_FILE,
+    Intent,
+    IntentsError,
+    Status,
+    TraceKind,
+    check_id,
+)
 from relay.features.governance.orchestration import IntentsFile
 from relay.features.governance.scope import IntentScope
-from relay.features.governance.trace import Trace
-from relay.features.governance.trace_records import TraceEntry, TraceKind, TraceLine, trace_line
 from relay.protocol.agent_ops import AGENTS, ASK
 from relay.protocol.broker import Json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.features.governance.trace_records import TraceLine
 
 #: Characters of a scope in the list.
 _SCOPE_SHOWN = 500
@@ -174,6 +182,8 @@ def _workers(root: str) -> dict[str, list[str]]:
         live = {row["run"]: row["name"] for row in rows if row["state"] != "gone"}
         if not live:
             return found
+        from relay.features.governance.governance_store import GovernanceStore
+
         with closing(GovernanceStore.open(home)) as store:
             chosen = store.selections(root)
     except BrokerUnavailable:
@@ -248,6 +258,7 @@ def _selected_here(id: str) -> Json | None:
 
     No session serves a headless turn: its gate has selected it when it let this very command run.
     """
+    from relay.features.governance.governance_store import GovernanceStore
     from relay.features.governance.intents import intent_context
     from relay.features.governance.orchestration import read_lessons
 
@@ -289,6 +300,10 @@ def _set_status(home: Home, root: str, id: str, status: Status) -> None:
     file.set_status(id, status)
     if before is status:
         return
+    from relay.features.governance.governance_store import GovernanceStore
+    from relay.features.governance.trace import Trace
+    from relay.features.governance.trace_records import TraceEntry
+
     by = ", ".join(filter(None, (owner_name(), own_place())))
     said = {"event": "status", "intent": id, "from": before, "to": status, "by": by}
     try:
@@ -339,6 +354,10 @@ def governed_project() -> str:
 
 
 def _log(options: Any) -> int:
+    from relay.features.governance.governance_store import GovernanceStore
+    from relay.features.governance.trace import Trace
+    from relay.features.governance.trace_records import trace_line
+
     root = governed_project()
     kept: deque[Json] = deque(maxlen=options.last or _LAST)
     matching = 0
@@ -385,6 +404,8 @@ def _print(rows: list[TraceLine]) -> None:
 
 def _when(time_: str) -> str | None:
     """A record's time as the other verbs show theirs; as it stands there if it is none."""
+    from datetime import datetime
+
     try:
         return table.when(int(datetime.fromisoformat(time_).timestamp() * 1000))
     except (ValueError, OverflowError, OSError):
@@ -393,6 +414,9 @@ def _when(time_: str) -> str | None:
 
 def _verify(options: Any) -> int:
     """0 where the trace is whole, else 1."""
+    from relay.features.governance.governance_store import GovernanceStore
+    from relay.features.governance.trace import Trace
+
     root = governed_project()
     with closing(GovernanceStore.open(Home.from_env())) as store:
         trace = Trace(root, store)

@@ -40,6 +40,18 @@ class IntentsError(YamlError):
     file = f"{FOLDER}/{INTENTS_FILE}"
 
 
+class TraceKind(StrEnum):
+    """What a record of the trace tells of."""
+
+    MUTATION = "mutation"
+    VIOLATION = "violation"  # files that a call changed though its intent does not allow them
+    REFUSAL = "refusal"
+    SELECTION = "selection"
+    APPROVAL = "approval"
+    LESSON = "lesson"
+    GOVERNANCE = "governance"  # off, on, ungoverned, the trace itself was tampered with
+
+
 class Status(StrEnum):
     """How far an intent is. Only one that is in progress lets anybody write."""
 

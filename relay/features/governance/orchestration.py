@@ -26,7 +26,6 @@ from relay.core import files
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.visible import visible
 from relay.core.yaml_tree import Mistake
-from relay.directive.redact import redact
 from relay.features.governance.governed_paths import FOLDER
 from relay.features.governance.intents import (
     FILE_MAX,
@@ -42,8 +41,10 @@ from relay.features.governance.intents import (
     with_always,
     with_status,
 )
-from relay.features.governance.mutation import FileMutation, LineRange, MutationClass
-from relay.features.governance.trace_records import timestamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from relay.features.governance.mutation import FileMutation, LineRange
 
 #: How long a change waits for another one. Seconds.
 _LOCK_WAIT, _LOCK_POLL = 5.0, 0.01
@@ -255,6 +256,8 @@ def update_map(
 ) -> None:
     """Note what a call changed for an intent: a row for each file, the newest in place of the last.
     Raises StorageError, also where the map is full."""
+    from relay.features.governance.mutation import FileMutation, MutationClass  # ast, and more
+
     rows: dict[str, str] = {}
     for file in files:
         if file.mutation_class is MutationClass.SAFE_READ:
@@ -304,6 +307,8 @@ def _is_heading(line: str, mark: str) -> bool:
 def _row(file: FileMutation, now_ms: int, revision: str) -> str:
     hash_ = file.after.removeprefix("sha256:")[:12] or "(gone)"
     cells = (hash_, _lines(file.ranges), file.mutation_class.value, revision[:10] or "-")
+    from relay.features.governance.trace_records import timestamp  # hashlib, and more
+
     return f"| {_cell(file.path)} | {' | '.join(cells)} | {timestamp(now_ms)[:19]}Z |"
 
 
@@ -344,6 +349,8 @@ def add_lesson(root: str, text: str, agent: str, at_ms: int) -> bool:
 
     Raises UsageError for one that is empty or too long, StorageError where it cannot be written.
     """
+    from relay.directive.redact import redact  # many patterns
+
     said = redact(" ".join(visible(text.replace("\n", " ")).split()))
     if not _normalised(said):
         raise UsageError("the lesson is empty", hint="write it behind @intent:learn, on one line")

@@ -121,6 +121,10 @@ def _give_shell(run: Run, plan: Launch) -> None:
     plan.env |= added
     if shell:
         plan.data["shell"] = shell
+        from relay.core.features import named
+
+        if tell_weaker := named("HELD_SHELLS", "weaker"):
+            tell_weaker()
 
 
 def held_shell(

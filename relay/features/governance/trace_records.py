@@ -12,12 +12,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 from relay.core import json_text
 from relay.core.visible import visible
-from relay.directive.redact import redact
+from relay.features.governance.intents import TraceKind as TraceKind
 from relay.features.governance.mutation import FileMutation, LineRange, overall
 
 #: Of Agent Trace.
@@ -76,18 +75,6 @@ class Verified:
         if self.foreign:
             return "its lines hold together, but relay has not written it on this machine"
         return "as it was written"
-
-
-class TraceKind(StrEnum):
-    """What a record tells of."""
-
-    MUTATION = "mutation"
-    VIOLATION = "violation"  # files that a call changed though its intent does not allow them
-    REFUSAL = "refusal"
-    SELECTION = "selection"
-    APPROVAL = "approval"
-    LESSON = "lesson"
-    GOVERNANCE = "governance"  # off, on, ungoverned, the trace itself was tampered with
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +144,8 @@ class TraceEntry:
 def _plain(value: object) -> object:
     """A value as JSON has it, bounded; a text without secrets."""
     if isinstance(value, str):
+        from relay.directive.redact import redact  # many patterns
+
         text = redact(value[: 4 * _TEXT_MAX])
         return text if len(value) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
     if isinstance(value, list | tuple):

@@ -6,6 +6,7 @@ direction: a line, what goes into one request, how deep folders are.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -55,7 +56,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(slots=True)
-class _Counts:
+class Counts:
     """What was found and stored."""
 
     files: int = 0
@@ -71,7 +72,7 @@ class _Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class FoundFile:
     path: str
     size: int
     modified: float
@@ -83,11 +84,11 @@ class _Found:
 
 def ingest_verb(options: Any) -> int:
     """``relay ledger ingest``: 0 when all that was found is in the ledger."""
-    counts = _Counts()
-    roots = options.paths or _own_folders(options.source)
+    counts = Counts()
+    roots = options.paths or own_folders(options.source)
     # What others hang from goes first. Codex names its files by time; a conversation of Claude
     # Code's that was gone on with in a second file is older than that.
-    files = sorted(_files(roots, counts, given=bool(options.paths)), key=_Found.order)
+    files = sorted(files_below(roots, counts, given=bool(options.paths)), key=FoundFile.order)
     if not files and not counts.problems:
         output.note(f"no transcripts are in {', '.join(roots)}")
     total = sum(one.size for one in files)
@@ -111,7 +112,7 @@ def ingest_verb(options: Any) -> int:
     return EXIT_FAILED if counts.problems else 0
 
 
-def _report(counts: _Counts, in_json: bool) -> None:
+def _report(counts: Counts, in_json: bool) -> None:
     if in_json:
         output.as_json({name: getattr(counts, name) for name in counts.__slots__})
         return
@@ -134,7 +135,7 @@ def _report(counts: _Counts, in_json: bool) -> None:
 # -- which files
 
 
-def _own_folders(source: str | None) -> list[str]:
+def own_folders(source: str | None) -> list[str]:
     """Where the person's own programs keep them."""
     claude = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
     codex = os.environ.get("CODEX_HOME") or os.path.expanduser("~/.codex")
@@ -146,7 +147,7 @@ def _own_folders(source: str | None) -> list[str]:
     return folders
 
 
-def _files(roots: list[str], counts: _Counts, *, given: bool) -> Iterator[_Found]:
+def files_below(roots: list[str], counts: Counts, *, given: bool) -> Iterator[FoundFile]:
     """The files below the roots; links in them are not followed, what is no file is left out."""
     for root in roots:
         path = os.path.realpath(root)
@@ -159,12 +160,12 @@ def _files(roots: list[str], counts: _Counts, *, given: bool) -> Iterator[_Found
         if stat.S_ISDIR(status.st_mode):
             yield from _below(path, counts, 0)
         elif stat.S_ISREG(status.st_mode):
-            yield _Found(path, status.st_size, status.st_mtime)
+            yield FoundFile(path, status.st_size, status.st_mtime)
         else:
             raise UsageError(f"{root} is neither a file nor a folder")
 
 
-def _below(folder: str, counts: _Counts, depth: int) -> Iterator[_Found]:
+def _below(folder: str, counts: Counts, depth: int) -> Iterator[FoundFile]:
     try:
         with os.scandir(folder) as entries:
             found = list(entries)
@@ -180,14 +181,14 @@ def _below(folder: str, counts: _Counts, depth: int) -> Iterator[_Found]:
         elif entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
             with suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
-                yield _Found(entry.path, status.st_size, status.st_mtime)
+                yield FoundFile(entry.path, status.st_size, status.st_mtime)
 
 
 # -- one file
 
 
 def _ingest(
-    client: BrokerClient, found: _Found, source: str | None, counts: _Counts
+    client: BrokerClient, found: FoundFile, source: str | None, counts: Counts
 ) -> Iterator[int]:
     """Read what is new in a file, and store it; yields how far it has come. Raises OSError, and
     RelayError where the broker does not take it."""
@@ -195,18 +196,15 @@ def _ingest(
         found.path.encode()
     except UnicodeEncodeError as error:
         raise UsageError("its name is no Unicode") from error
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-    with open(os.open(found.path, flags), "rb") as file:
+    with open_file(found.path) as file:
         status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise UsageError("it is no file")
         inode = f"{status.st_dev}:{status.st_ino}"
         known = client.request(INGESTED, path=found.path)
         at = _Place(known["offset"])
         state = known.get("state") or {}
         kind = state.get("source")
         if not _is_same(file, known, inode, status.st_size) or source not in (None, kind):
-            state, kind = {}, source or _source_of(file)
+            state, kind = {}, source or source_of(file)
             at.offset = 0
         if kind is None:
             counts.not_transcripts += status.st_size > 0
@@ -239,6 +237,17 @@ def _ingest(
             yield end
 
 
+def open_file(path: str) -> IO[bytes]:
+    """Open a file to read it. Raises OSError, also where it is no file, or a link."""
+
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    file = os.fdopen(os.open(path, flags), "rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "it is no file")
+
+
 class _Place:
     """How far a file is stored, and whence reading went on."""
 
@@ -261,7 +270,7 @@ def _tail(file: IO[bytes], offset: int) -> str:
     return hashlib.sha256(os.pread(file.fileno(), offset - start, start)).hexdigest()[:32]
 
 
-def _source_of(file: IO[bytes]) -> str | None:
+def source_of(file: IO[bytes]) -> str | None:
     """Whose transcript this is, by its first lines."""
     file.seek(0)
     for _ in range(HEAD_LINES):
@@ -274,7 +283,7 @@ def _source_of(file: IO[bytes]) -> str | None:
 
 
 def _read_on(
-    file: IO[bytes], reader: PastReader, offset: int, size: int, counts: _Counts
+    file: IO[bytes], reader: PastReader, offset: int, size: int, counts: Counts
 ) -> Iterator[tuple[int, bool]]:
     """Read whole lines up to ``size``; yields where enough is read for a request, and at the
     end. A line that nobody has ended yet stays for the next time."""
@@ -288,7 +297,7 @@ def _read_on(
                 break
             counts.lines_passed += 1
         elif not line.startswith(reader.passes) and not line.isspace():
-            _take(reader, line, counts)
+            take_line(reader, line, counts)
         offset = end
         rows = max(len(reader.rows.messages), len(reader.rows.results), len(reader.rows.calls))
         enough = reader.size >= BATCH_SIZE or rows >= BATCH_ROWS or offset - sent >= BATCH_BYTES
@@ -311,7 +320,7 @@ def _end_of_line(file: IO[bytes], offset: int, size: int) -> int:
     return 0
 
 
-def _take(reader: PastReader, line: bytes, counts: _Counts) -> None:
+def take_line(reader: PastReader, line: bytes, counts: Counts) -> None:
     text = line.decode("utf-8", "replace")
     record = object_in(text)
     try:

@@ -25,6 +25,7 @@ from relay.features.personas.turn_engine import TurnEngine
 from relay.features.personas.workers import WorkerPool
 from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
+from relay.ledger.schema import Delivery
 from relay.protocol.broker import ROWS_MAX, Json
 from relay.protocol.message_ops import DeliveryState, MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnResult
@@ -156,9 +157,10 @@ class PersonasFeature(BrokerFeature):
         """What the person lets go on is evaluated now."""
         self.evaluations.decided(seq, batch)
 
-    def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
-        """A message that carried a dispatch to a wrapped persona has not arrived."""
-        self._wrapped.delivery_ended(id_, reason, batch)
+    def moved(self, id_: str, sender: str, to: str, new: Delivery, batch: Batch) -> None:
+        """A message that carried a dispatch to a wrapped persona may not have arrived."""
+        if new.state in (State.FAILED, State.CANCELLED):
+            self._wrapped.delivery_ended(id_, new.reason, batch)
 
     def turn_ended(
         self, ids: list[str], ended: TurnResult, started_ms: int, batch: Batch

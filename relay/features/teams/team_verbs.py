@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +16,7 @@ from relay.cli import output, table
 from relay.cli.answer_verbs import show_questions
 from relay.cli.config_verbs import trust_file
 from relay.cli.parser import Parser
+from relay.cli.progress import Rows
 from relay.cli.verbs import verb
 from relay.config.names import holder
 from relay.config.programs import in_place
@@ -103,9 +104,13 @@ def up_verb(options: Any) -> int:
                 cwd = os.path.normpath(os.path.join(path, inside, agent.cwd))
                 starts[number] = (agent, _in_folder(wanted, cwd))
                 rows[agent.name]["branch"] = agent.branch
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for row in pool.map(lambda one: _start(home, *one), starts):
+    states = {agent.name: "starting" for agent, _ in starts}
+    progress = Rows(sys.stderr, states, wanted=not options.json)
+    with ThreadPoolExecutor(_AT_ONCE) as pool, progress:
+        for done in as_completed([pool.submit(_start, home, *one) for one in starts]):
+            row = done.result()
             rows[row["name"]] |= row
+            progress.show(row["name"], row["state"])
     return _tell_up(list(rows.values()), options.json)
 
 

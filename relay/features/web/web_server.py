@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from relay.core.errors import RelayError, error_fields
 from relay.core.http import JSON, Header, HttpRequest, Newcomers, Refused, ServerConnection
 from relay.core.loopback_guard import ClientKind, admitted, check_host, check_origin, client_of
-from relay.core.visible import visible_lines
+from relay.core.visible import cells
 
 #: Bytes of what the page may send.
 BODY_MAX = 64 * 1024
@@ -343,9 +343,9 @@ def _event(record: Json) -> bytes:
 
 def _shown(value: object) -> object:
     if isinstance(value, str):
-        return visible_lines(value)
+        return "\n".join("\t".join(map(cells, line.split("\t"))) for line in value.split("\n"))
     if isinstance(value, dict):
-        return {visible_lines(str(name)): _shown(one) for name, one in value.items()}
+        return {_shown(str(name)): _shown(one) for name, one in value.items()}
     return [_shown(one) for one in value] if isinstance(value, list | tuple) else value
 
 

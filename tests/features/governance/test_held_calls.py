@@ -136,7 +136,6 @@ class HeldAgent(Agent):
         self.given = given
         self.shell = ConfinedShell(str(run_folder), "opencode", **given)  # type: ignore[arg-type]
         self.gate.run = replace(self.gate.run, shell=self.shell)
-        self.gate._records._run = self.gate.run
 
     def argv(self, line: str) -> list[str]:
         return [self.shell.path, "-c", line]

@@ -101,6 +101,15 @@ def _agent_pid(name: str) -> int:
     return int(next(row["pid"] for row in relay_json("agents") if row["name"] == name))
 
 
+def test_an_agent_that_is_spawned_is_held_too(project: Path, tmp_path: Path) -> None:
+    line = f"echo x > {tmp_path}/x; echo x > {tmp_path}/given/y; echo x > made"
+    (tmp_path / "given").mkdir()
+    options = ["--confine", "--write", str(tmp_path / "given"), "--cwd", str(project), "--no-wait"]
+    relay("spawn", "Al", *options, "--", "sh", "-c", line)
+    wait_until((project / "made").exists)
+    assert (tmp_path / "given" / "y").exists() and not (tmp_path / "x").exists()
+
+
 def test_a_worktree_commits_but_changes_nothing_that_others_git_runs(
     project: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from relay.protocol.message_ops import FullMessage
 from tests.features.web.ui.page_source import FakeSource, Served, served
 from tests.support import wait_until
 
-KNOWN = {"figures": {"said": "\u202e\x1b[2J"}}
+KNOWN = {"figures": {"said": "\u202e\x1b[2J\n@relay:Bob hi"}}
 NOTHING: dict[str, Any] = {"agents": [], "items": [], "messages": [], "more": False, "me": "me"}
 
 
@@ -58,8 +58,8 @@ def test_a_link_is_good_once_and_what_it_gives_opens_the_rest(page: Served) -> N
     assert post(page, "key", {"code": first})[0] == 401
     assert len(page.links) == 2
     status, answer = post(page, "figures", {}, authorization=key)
-    # Nothing that hides or turns text reaches the page.
-    assert (status, answer) == (200, {"said": "\\u202e^[[2J"})
+    # Nothing that hides or turns text reaches the page; a pattern stays, as nobody hears it there.
+    assert (status, answer) == (200, {"said": "\\u202e^[[2J\n@relay:Bob hi"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,143 @@
+"""The verb ``link``: agents on several machines."""
+
+from __future__ import annotations
+
+import time
+
+from relay.broker.client import request
+from relay.cli import output, table
+from relay.cli.parser import Parser
+from relay.cli.verbs import verb
+from relay.core.errors import UsageError
+from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.features.link.ops import LinkState, Machine
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    group = verb(
+        verbs,
+        "link",
+        "relay link new                  (prints a code; then, on the other machine:)\n"
+        "  relay link join relay1:…\n"
+        '  relay send Bob@server "are you there?"',
+        "Agents on several machines write to each other. See docs/many-machines.md.",
+    ).add_subparsers(metavar="list|new|join|allow|remove", alone="list")
+    listed = group.add_parser("list", help="the machines: when they were seen, and what waits")
+    listed.set_defaults(run=list_verb)
+    new = group.add_parser("new", help="begin a link, or print a code for one more machine")
+    new.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
+    new.add_argument("--address", metavar="HOST[:PORT]", help="where others reach this machine")
+    new.set_defaults(run=new_verb)
+    join = group.add_parser("join", help="join the link that a code is for")
+    join.add_argument("code", metavar="CODE", help="what relay link new has printed")
+    join.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
+    join.set_defaults(run=join_verb)
+    allow = group.add_parser("allow", help="what a machine may do here beside writing")
+    allow.add_argument("machine", metavar="MACHINE", help="the machine")
+    allow.add_argument(
+        "rights",
+        nargs="*",
+        metavar="RIGHT",
+        help="interrupt: stop turns; person: its person is you. None: messages only",
+    )
+    allow.set_defaults(run=allow_verb)
+    remove = group.add_parser("remove", help="remove a machine; its own name: leave the link")
+    remove.add_argument("machine", metavar="MACHINE", help="the machine")
+    remove.set_defaults(run=remove_verb)
+    for parser in (listed, new, join, allow, remove):
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def list_verb(options: Any) -> int:
+    """``relay link``."""
+    return _show(request(LINK, **output.speaker()), options)
+
+
+def _show(state: LinkState, options: Any) -> int:
+    if options.json:
+        output.as_json(state)
+        return 0
+    if not state["name"]:
+        output.note("this machine is in no link; relay link new begins one")
+        return 0
+    how = "connected" if state["connected"] else "not connected"
+    where = "here" if state["hosts"] else f"at {state['server']}"
+    output.data(f"{state['name']}: {how}, the server runs {where}")
+    if state["problem"]:
+        output.note(f"  {state['problem']}")
+    rows = [
+        (
+            one["name"],
+            _seen(one),
+            one["waiting"],
+            " ".join(one["rights"]) or "messages",
+            ", ".join(one["agents"]) or "none",
+        )
+        for one in state["machines"]
+    ]
+    if rows:
+        table.table(("MACHINE", "SEEN", "WAITING", "MAY", "AGENTS"), rows, width=table.columns())
+    else:
+        output.note("no other machine has joined yet; relay link new prints a code for one")
+    return 0
+
+
+def _seen(one: Machine) -> str:
+    if one["here"]:
+        return "here"
+    if one["seen_ms"] is None:
+        return "not yet"
+    seconds = max(0, int(time.time() - one["seen_ms"] / 1000))
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def new_verb(options: Any) -> int:
+    """``relay link new``: the code alone goes to stdout."""
+    made = request(
+        LINK_NEW, deadline=40, name=options.name, address=options.address, **output.speaker()
+    )
+    if options.json:
+        output.as_json(made)
+        return 0
+    output.note(f"{made['name']} serves the link at {made['server']}. On the other machine, within")
+    output.note("10 minutes (the code works once; who has it can join, so keep it to yourself):\n")
+    output.data(f"relay link join {made['code']}")
+    return 0
+
+
+def join_verb(options: Any) -> int:
+    """``relay link join``."""
+    if options.code.startswith(("ssh:", "nats:")):
+        raise UsageError("only a code of relay link new can be joined in this version")
+    joined = request(
+        LINK_JOIN, deadline=60, code=options.code, name=options.name, **output.speaker()
+    )
+    if options.json:
+        output.as_json(joined)
+        return 0
+    output.data(f"this machine is {joined['name']}, linked with {', '.join(joined['machines'])}")
+    output.note(f'write to an agent there: relay send NAME@{joined["machines"][0]} "…"')
+    return 0
+
+
+def allow_verb(options: Any) -> int:
+    """``relay link allow``."""
+    rights = options.rights
+    return _show(
+        request(LINK_ALLOW, machine=options.machine, rights=rights, **output.speaker()), options
+    )
+
+
+def remove_verb(options: Any) -> int:
+    """``relay link remove``."""
+    answer = request(LINK_REMOVE, deadline=40, machine=options.machine, **output.speaker())
+    return _show(answer, options)

@@ -1,0 +1,360 @@
+"""The connection of this machine to the link's server, and where it runs here, the server itself.
+
+All of it belongs to the broker's loop; ``nats`` is imported where there is a link alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sysconfig
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from relay.core.errors import RelayError, UsageError
+from relay.core.log import Log
+from relay.features.link.link_files import (
+    CODE_LIFE,
+    PAYLOAD,
+    STREAM,
+    STREAM_BYTES,
+    Code,
+    Link,
+    LinkFolder,
+    context_for,
+)
+
+#: The oldest server that may be used: an older one does not delete markers, nor say why it refuses.
+OLDEST = (2, 11)
+#: Messages that are on their way here and not in the ledger yet, at most.
+_ARRIVING = 64
+#: Seconds between two tries to connect, and until an answer of the server's is not waited for.
+AGAIN, ANSWER = 1.0, 5.0
+
+
+def nats_module() -> Any:
+    """The client of NATS. Raises UsageError where it is not installed."""
+    try:
+        import cryptography  # noqa: F401
+        import nats
+        import nkeys  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError as error:
+        from relay.core.extras import adding
+
+        raise UsageError(f"links need {error.name}", hint=adding("link")) from error
+    return nats
+
+
+def refuse_old(version: str) -> None:
+    """Raises UsageError for a server that is too old."""
+    parts = version.split(".")
+    number = tuple(int(one) if one.isdigit() else 0 for one in parts[:2])
+    if number < OLDEST:
+        raise UsageError(
+            f"the server is nats-server {version}; it must be {OLDEST[0]}.{OLDEST[1]} or later"
+        )
+
+
+class Wire:
+    """What goes over the server. ``arrived``: (sender machine, kind, data, what acknowledges)."""
+
+    def __init__(self, folder: LinkFolder, link: Link, log: Log) -> None:
+        self._folder = folder
+        self.link = link
+        self._log = log
+        self._nats = nats_module()
+        self._client: Any = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._refused = ""  # by the server, in its words
+        self.arrived: asyncio.Queue[tuple[str, str, bytes, Any]] = asyncio.Queue(2 * _ARRIVING)
+        self.connected = asyncio.Event()
+        self.problem = ""
+
+    # -- the connection
+
+    async def run(self) -> None:
+        """Connect, again and again."""
+        while True:
+            try:
+                await self._once()
+            except RelayError as error:
+                self.problem = error.message
+            except Exception as error:
+                self.problem = (
+                    self._refused or f"{self.link.address}: {error or type(error).__name__}"
+                )
+            finally:
+                self.connected.clear()
+                client, self._client = self._client, None
+                if client is not None:
+                    with suppress(Exception):
+                        await asyncio.wait_for(client.close(), ANSWER)
+            await asyncio.sleep(AGAIN)
+
+    async def _once(self) -> None:
+        link, closed = self.link, asyncio.Event()
+        self._refused = ""
+        if link.hosts:
+            await asyncio.get_running_loop().run_in_executor(None, self._start_server)
+
+        async def failed(error: Exception) -> None:
+            self._refused = str(error).removeprefix("nats: ")
+
+        async def lost() -> None:
+            closed.set()
+
+        self._client = client = await self._nats.connect(
+            f"tls://{_local(link)}",
+            name=link.name,
+            tls=context_for(link.certificate),
+            nkeys_seed_str=self._folder.seed().decode(),
+            inbox_prefix=f"_INBOX_{link.name}",
+            allow_reconnect=False,
+            connect_timeout=ANSWER,
+            ping_interval=5,
+            max_outstanding_pings=2,
+            pending_size=2 * PAYLOAD,
+            error_cb=failed,
+            closed_cb=lost,
+            disconnected_cb=lost,
+        )
+        version = client.connected_server_version
+        refuse_old(f"{version.major}.{version.minor}.{version.patch}")
+        if link.hosts:
+            await self.make_stream()
+            await client.subscribe("join", cb=self._join)
+        await client.subscribe(f"_INBOX_{link.name}.arrive", cb=self._message)
+        await client.subscribe("presence.*", cb=self._presence)
+        self.problem = ""
+        self.connected.set()
+        await closed.wait()
+        self.problem = self._refused or f"the connection to {link.address} has ended"
+
+    async def _message(self, message: Any) -> None:
+        parts = message.subject.split(".")
+        if len(parts) == 4 and parts[2] == self.link.name:
+            await self.arrived.put((parts[1], parts[3], message.data, message))
+
+    async def _presence(self, message: Any) -> None:
+        sender = message.subject.partition(".")[2]
+        if sender != self.link.name:
+            await self.arrived.put((sender, "p", message.data, None))
+
+    async def publish(self, to: str, kind: str, data: bytes) -> None:
+        """Put it into the stream. Raises RelayError that says why it is not there."""
+        client = self._client
+        if client is None or not self.connected.is_set():
+            raise RelayError(self.problem or "there is no connection to the server")
+        self._refused = ""
+        try:
+            subject = f"relay.{self.link.name}.{to}.{kind}"
+            await client.jetstream().publish(subject, data, timeout=ANSWER)
+        except Exception as error:
+            told = str(getattr(error, "description", "") or error or type(error).__name__)
+            if getattr(error, "err_code", 0) == 10077 or "maximum" in told:
+                told = f"the stream on {self.link.host} is full ({told})"
+            self.problem = self._refused or told
+            raise RelayError(self.problem) from error
+        self.problem = ""
+
+    async def tell(self, fields: dict[str, Any]) -> None:
+        """Say how this machine is to all others. Nothing keeps it."""
+        if self._client is not None and self.connected.is_set():
+            with suppress(Exception):
+                await self._client.publish(
+                    f"presence.{self.link.name}", json.dumps(fields).encode()
+                )
+
+    # -- where the server runs
+
+    def _start_server(self) -> None:
+        """A thread: start the server, unless it runs."""
+        if self._server is not None and self._server.poll() is None:
+            return
+        if self._left_over():
+            return
+        program = Path(sysconfig.get_path("scripts"), "nats-server")
+        if not program.exists():
+            from relay.core.extras import adding
+
+            raise UsageError("nats-server is not installed", hint=adding("link"))
+        self._folder.write_server(self.link)
+        with open(self._folder.path / "server.log", "ab") as log:
+            self._server = subprocess.Popen(
+                [program, "-c", self._folder.conf],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder.path,
+                start_new_session=True,
+            )
+        time.sleep(0.2)  # it opens its port; else the first try fails and the next one is made
+
+    def _left_over(self) -> int:
+        """The server of an earlier broker that was killed; 0: there is none."""
+        try:
+            pid = int(self._folder.pid.read_text())
+            shown = subprocess.run(
+                ["ps", "-p", str(pid), "-o", "args="],
+                capture_output=True,
+                text=True,
+                timeout=ANSWER,
+            )
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return 0
+        return pid if str(self._folder.conf) in shown.stdout else 0
+
+    def _signal(self, number: int) -> None:
+        pid = self._server.pid if self._server is not None else self._left_over()
+        if pid:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    async def users_changed(self) -> None:
+        """Let the server read its users again."""
+        self._folder.write(self.link)
+        self._folder.write_server(self.link)
+        self._signal(signal.SIGHUP)
+        if self.connected.is_set():
+            await self.make_stream()
+
+    async def make_stream(self) -> None:
+        """The stream, with a consumer a machine, where the server has none (any more)."""
+        from nats.js import api
+        from nats.js.errors import NotFoundError
+
+        stream = self._client.jetstream()
+        try:
+            await stream.stream_info(STREAM)
+        except NotFoundError:
+            await stream.add_stream(
+                api.StreamConfig(
+                    name=STREAM,
+                    subjects=["relay.*.*.*"],
+                    retention=api.RetentionPolicy.WORK_QUEUE,
+                    discard=api.DiscardPolicy.NEW,
+                    max_bytes=STREAM_BYTES,
+                    max_age=30 * 24 * 3600,
+                )
+            )
+        for name in self.link.machines:
+            await stream.add_consumer(
+                STREAM,
+                api.ConsumerConfig(
+                    durable_name=name,
+                    filter_subject=f"relay.*.{name}.*",
+                    deliver_subject=f"_INBOX_{name}.arrive",
+                    ack_policy=api.AckPolicy.EXPLICIT,
+                    ack_wait=30,
+                    max_ack_pending=_ARRIVING,
+                ),
+            )
+
+    async def new_code(self) -> tuple[Code, float]:
+        """A code for one machine, and until when it may be used."""
+        import secrets
+
+        from relay.features.link.link_files import pin_of
+
+        link = self.link
+        link.secret, link.until = secrets.token_urlsafe(18), time.time() + CODE_LIFE
+        await self.users_changed()
+        return Code(link.address, pin_of(link.certificate), link.secret), link.until
+
+    async def _join(self, message: Any) -> None:
+        """A machine that has the secret asks to be in the link."""
+        link = self.link
+        name = ""
+        try:
+            asked = json.loads(message.data)
+            name, key = str(asked["name"]), str(asked["key"])
+            from relay.features.link.link_files import machine_name
+
+            why = ""
+            if not link.secret or time.time() > link.until:
+                why = "the code was used already, or is too old: relay link new makes another one"
+            elif machine_name(name) in link.machines:
+                why = f"there is a machine called {name} already: choose another --name"
+            elif not (len(key) == 56 and key.isalnum() and key[0] == "U"):
+                why = "that is no public key"
+        except (ValueError, KeyError, TypeError, RelayError) as error:
+            why = f"this cannot be read: {error}"
+        if why:
+            await message.respond(json.dumps({"why": why}).encode())
+            return
+        link.secret = ""
+        link.machines[name] = key
+        self._log.write(f"the machine {name} has joined the link")
+        answer = {"host": link.host, "machines": sorted(link.machines)}
+        await message.respond(json.dumps(answer).encode())
+        await self._client.flush()
+        await self.users_changed()
+        await self.arrived.put((name, "j", b"", None))
+
+    async def remove(self, name: str) -> None:
+        """A machine's key does nothing any more."""
+        del self.link.machines[name]
+        await self.users_changed()
+        with suppress(Exception):
+            await self._client.jetstream().delete_consumer(STREAM, name)
+
+    def end_server(self) -> None:
+        """A thread: end the server, if it runs here."""
+        if not self.link.hosts:
+            return
+        self._signal(signal.SIGTERM)
+        if self._server is not None:
+            try:
+                self._server.wait(3)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.wait()
+
+
+def _local(link: Link) -> str:
+    return f"127.0.0.1:{link.address.rpartition(':')[2]}" if link.hosts else link.address
+
+
+async def enrol(code: Code, certificate: str, name: str, key: str) -> dict[str, Any]:
+    """Ask the server's machine to take this one in. Raises RelayError."""
+    client = None
+    try:
+        client = await nats_module().connect(
+            f"tls://{code.address}",
+            user="join",
+            password=code.secret,
+            tls=context_for(certificate),
+            inbox_prefix="_INBOX_join",
+            allow_reconnect=False,
+            connect_timeout=ANSWER,
+            error_cb=_quiet,
+        )
+        version = client.connected_server_version
+        refuse_old(f"{version.major}.{version.minor}.{version.patch}")
+        told = await client.request("join", json.dumps({"name": name, "key": key}).encode(), ANSWER)
+        answer: dict[str, Any] = json.loads(told.data)
+    except RelayError:
+        raise
+    except Exception as error:
+        if "uthorization" in str(error):
+            raise UsageError(
+                "the code was used already, or is too old",
+                hint="make another one on the other machine: relay link new",
+            ) from error
+        raise RelayError(f"{code.address}: {error or type(error).__name__}") from error
+    finally:
+        if client is not None:
+            with suppress(Exception):
+                await client.close()
+    if "why" in answer:
+        raise UsageError(str(answer["why"]))
+    return answer
+
+
+async def _quiet(error: Exception) -> None:
+    """The error is raised as well."""

@@ -1,0 +1,287 @@
+"""Two and three machines (each a RELAY_HOME) on a real nats-server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.broker.client import connect
+from relay.core.agent_names import owner_name
+from relay.core.errors import RelayError, UsageError
+from relay.core.paths import Home
+from relay.features.link.link_files import LinkFolder, context_for
+from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE
+from relay.protocol.message_ops import INBOX, READ, SEND, SENT
+from tests.broker.support import kill_broker, stop_broker
+
+nats = pytest.importorskip("nats", reason="relay[link] is not installed")
+
+ME = owner_name()
+#: Seconds within which what must happen has happened.
+SOON = 60.0
+
+
+class MachineUnderTest:
+    """One machine."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.name = name
+        self.home = Home(str(root / name))
+        self.home.create()
+        self.folder = LinkFolder(self.home.root)
+
+    def ask(self, op: Any, **fields: Any) -> Any:
+        with connect(self.home) as client:
+            return client.request(op, deadline=60, **fields)
+
+    def inbox(self) -> list[str]:
+        return [row["body"] for row in self.ask(INBOX, limit=1000)["rows"]]
+
+    def sent(self) -> list[tuple[str, str | None]]:
+        rows = self.ask(SENT, limit=1000)["rows"]
+        return [(row["state"], row["reason"]) for row in rows]
+
+    def send(self, to: str, body: str, **more: Any) -> Any:
+        return self.ask(SEND, to=to, body=body, **more)
+
+
+def until(what: Callable[[], object]) -> None:
+    """Wait until it is so."""
+    end = time.monotonic() + SOON
+    while not what():
+        assert time.monotonic() < end, "it has not happened"
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def end(machine: MachineUnderTest) -> None:
+    """End its broker, and with it the server, though the broker may have been killed."""
+    machine.ask(LINK)
+    stop_broker(machine.home)
+
+
+@pytest.fixture
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[MachineUnderTest]]:
+    """laptop, which serves, and server, which has joined."""
+    root = tmp_path_factory.mktemp("m")
+    found = [MachineUnderTest(root, name) for name in ("laptop", "server", "third")]
+    with ExitStack() as ends:
+        for one in found:
+            ends.callback(end, one)
+        laptop, server, _ = found
+        made = laptop.ask(LINK_NEW, name="laptop", address=f"127.0.0.1:{free_port()}")
+        server.ask(LINK_JOIN, code=made["code"], name="server")
+        until(lambda: all(row["here"] for row in laptop.ask(LINK)["machines"]))
+        until(lambda: all(row["here"] for row in server.ask(LINK)["machines"]))
+        yield found
+
+
+def signal_server(laptop: MachineUnderTest, number: int) -> None:
+    """To the server, which may be just being started again."""
+
+    def is_sent() -> bool:
+        laptop.ask(LINK)
+        try:
+            os.kill(int(laptop.folder.pid.read_text()), number)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    until(is_sent)
+
+
+def test_a_message_there_and_the_answer_back_with_receipts(
+    machines: list[MachineUnderTest],
+) -> None:
+    laptop, server, _ = machines
+    sent = laptop.send(f"{ME}@server", "are you there?", thread="t")
+    assert sent["deliveries"][0]["state"] == "queued"
+    until(lambda: server.inbox() == ["are you there?"])
+    [row] = server.ask(INBOX, limit=9)["rows"]
+    # From elsewhere the owner of the other machine is nobody's user, unless that is allowed here.
+    assert (row["from"], row["from_kind"], row.get("proven")) == (f"{ME}@laptop", "agent", None)
+    until(lambda: laptop.sent() == [("delivering", "queued at server")])
+    server.ask(READ, ids=[row["id"]])
+    until(lambda: laptop.sent() == [("seen", None)])
+    server.send(row["from"], "yes")
+    until(lambda: laptop.inbox() == ["yes"])
+    server.ask(LINK_ALLOW, machine="laptop", rights=["person"])
+    laptop.send(f"{ME}@server", "now it is me")
+    until(lambda: server.inbox()[-1:] == ["now it is me"])
+    assert server.ask(INBOX, limit=9)["rows"][-1]["proven"] is True
+
+
+def test_names_that_nobody_has_are_refused_with_the_machine(
+    machines: list[MachineUnderTest],
+) -> None:
+    laptop, server, _ = machines
+    with pytest.raises(RelayError, match="no machine is called moon"):
+        laptop.send("Bob@moon", "x")
+    laptop.send("Bob@server", "x")
+    until(lambda: laptop.sent()[0][0] == "failed")
+    assert "server: nobody is called that" in str(laptop.sent()[0][1])
+    # Without a right, an interrupt is no message.
+    laptop.send(f"{ME}@server", "stop", mode="interrupt")
+    until(lambda: [one[0] for one in laptop.sent()] == ["failed", "failed"])
+    assert server.inbox() == []
+
+
+def test_a_code_works_once_and_a_name_is_taken_once(machines: list[MachineUnderTest]) -> None:
+    laptop, server, third = machines
+    code = laptop.ask(LINK_NEW)["code"]
+    with pytest.raises(UsageError, match="a machine called server already"):
+        third.ask(LINK_JOIN, code=code, name="server")
+    third.ask(LINK_JOIN, code=code, name="third")
+    assert not third.folder.path.joinpath("server.key").exists()
+    fourth = MachineUnderTest(Path(third.home.root).parent, "fourth")
+    try:
+        with pytest.raises(UsageError, match="used already, or is too old"):
+            fourth.ask(LINK_JOIN, code=code, name="fourth")
+    finally:
+        stop_broker(fourth.home)
+    until(lambda: {row["name"] for row in server.ask(LINK)["machines"]} == {"laptop", "third"})
+    server.send(f"{ME}@third", "between guests")
+    until(lambda: third.inbox() == ["between guests"])
+
+
+def test_a_removed_machine_does_nothing_any_more(machines: list[MachineUnderTest]) -> None:
+    laptop, server, _ = machines
+    laptop.ask(LINK_REMOVE, machine="server")
+    until(lambda: not server.ask(LINK)["connected"])
+    server.send(f"{ME}@laptop", "still there")
+    until(lambda: "uthorization" in server.ask(LINK)["problem"])
+    assert laptop.inbox() == []
+    with pytest.raises(RelayError, match="no machine is called server"):
+        laptop.send(f"{ME}@server", "x")
+
+
+def test_the_server_lets_nobody_speak_as_another(machines: list[MachineUnderTest]) -> None:
+    laptop, server, _ = machines
+    told: list[str] = []
+
+    async def forge() -> None:
+        async def failed(error: Exception) -> None:
+            told.append(str(error))
+
+        client = await nats.connect(
+            f"tls://{server.folder.read().address}",
+            tls=context_for(server.folder.read().certificate),
+            nkeys_seed_str=server.folder.seed().decode(),
+            inbox_prefix="_INBOX_server",
+            error_cb=failed,
+        )
+        row = {"n": 1, "before": 0, "id": "0" * 26, "sender": "Al", "to": [ME], "body": "forged"}
+        for subject in (
+            "relay.laptop.server.m",
+            "relay.third.laptop.m",
+            "$JS.API.STREAM.DELETE.RELAY",
+        ):
+            await client.publish(subject, json.dumps(row).encode())
+        await client.subscribe("relay.>")
+        await client.subscribe("_INBOX_laptop.>")
+        await client.flush()
+        await asyncio.sleep(0)
+        await client.close()
+
+    asyncio.run(forge())
+    assert sum("ermissions" in one for one in told) == 5
+    server.send(f"{ME}@laptop", "true")
+    until(lambda: laptop.inbox() == ["true"])
+
+
+def test_a_message_of_a_mebibyte(machines: list[MachineUnderTest]) -> None:
+    laptop, server, _ = machines
+    body = "\n" * 1000 + "ä" * (512 * 1024 - 500)
+    laptop.send(f"{ME}@server", body)
+    until(lambda: server.inbox() == [body])
+
+
+def test_a_full_stream_is_said_and_nothing_is_lost(machines: list[MachineUnderTest]) -> None:
+    laptop, server, _ = machines
+
+    async def limit(most: int) -> None:
+        link = laptop.folder.read()
+        client = await nats.connect(
+            f"tls://{link.address}",
+            tls=context_for(link.certificate),
+            nkeys_seed_str=laptop.folder.seed().decode(),
+        )
+        stream = client.jetstream()
+        config = (await stream.stream_info("RELAY")).config
+        config.max_msgs = most
+        await stream.update_stream(config)
+        await client.close()
+
+    stop_broker(server.home)
+    asyncio.run(limit(3))
+    for number in range(6):
+        laptop.send(f"{ME}@server", f"m{number}")
+    until(lambda: "the stream on laptop is full" in laptop.ask(LINK)["problem"])
+    asyncio.run(limit(-1))
+    until(lambda: server.inbox() == [f"m{number}" for number in range(6)])
+
+
+@pytest.mark.parametrize("cycles", [int(os.environ.get("RELAY_LINK_CYCLES", "5"))])
+def test_kills_partitions_and_lost_stores_lose_double_and_disorder_nothing(
+    machines: list[MachineUnderTest], cycles: int
+) -> None:
+    laptop, server, _ = machines
+    expected: list[str] = []
+    for cycle in range(cycles):
+        for _ in range(3):
+            expected.append(f"m{len(expected)}")
+            laptop.send(f"{ME}@server", expected[-1])
+        match cycle % 5:
+            case 0:  # a partition, and its end
+                signal_server(laptop, signal.SIGSTOP)
+                laptop.send(f"{ME}@server", f"m{len(expected)}")
+                expected.append(f"m{len(expected)}")
+                signal_server(laptop, signal.SIGCONT)
+            case 1:
+                signal_server(laptop, signal.SIGKILL)
+            case 2:  # the server loses all that it had
+                signal_server(laptop, signal.SIGKILL)
+                shutil.rmtree(laptop.folder.path / "store", ignore_errors=True)
+            case 3:
+                kill_broker(server.home)
+            case 4:
+                kill_broker(laptop.home)
+    # A broker that was killed is started by the next who asks it for something.
+    until(lambda: laptop.ask(LINK) and len(server.inbox()) >= len(expected))
+    assert server.inbox() == expected
+    until(lambda: all(one == ("delivering", "queued at server") for one in laptop.sent()))
+
+
+def test_one_link_is_left_and_another_one_begins(machines: list[MachineUnderTest]) -> None:
+    laptop, server, _ = machines
+    server.ask(LINK_REMOVE, machine="server")
+    assert server.ask(LINK)["name"] == ""
+    with pytest.raises(RelayError):
+        server.send(f"{ME}@laptop", "x")
+
+
+def test_without_a_link_nothing_of_it_is_there(tmp_path: Path) -> None:
+    alone = MachineUnderTest(tmp_path, "alone")
+    try:
+        assert alone.ask(LINK)["name"] == ""
+        assert not alone.folder.path.exists()
+        with pytest.raises(RelayError, match="cannot be a name"):
+            alone.send("Bob@server", "x")
+    finally:
+        stop_broker(alone.home)
