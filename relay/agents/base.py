@@ -53,6 +53,8 @@ class TypingRules:
     vouched: bool = False
     #: The key behind which a typed line's backslash is text, where that is a key of its own.
     literal: bytes = b""
+    #: It was given relay's primer at its start, which says once what each message need not.
+    primed: bool = False
     #: Its input line surely shows a paste.
     shows_paste: bool = False
     #: In its lists a digit chooses at once.

@@ -98,7 +98,8 @@ def rules_of(
             # Most often a shell is what is launched, which would run what it is sent.
             refusal=LAUNCHED if launches(profile.name) and not chosen else refusal(profile.name),
         )
-    rules = replace(rules, digits=profile.digits)
+    primed = (args.get("launch") or {}).get("primed") is True
+    rules = replace(rules, digits=profile.digits, primed=primed)
     return replace(rules, takes=chosen, vouched=True) if chosen else rules
 
 

@@ -105,6 +105,8 @@ class Message:
     presence: str = ""
     #: What the person's automations have added to it, as JSON.
     context: str = ""
+    #: Its receiver was told at its start what an envelope means (relay.agents.launch.Primer).
+    primed: bool = False
 
     @property
     def wants_turn(self) -> bool:

@@ -56,9 +56,9 @@ def envelope(message: Message, *, style: Style, ascii_only: bool = False) -> Env
 
     A body of one line stands in the line of its header, the lines of a longer one each behind
     ``| `` (in the style ``line`` a character stands for each line end); either is followed by a
-    closing that repeats the header's marker, as does the line of context before a body, if there is
-    one. So no line begins with words of the sender's, and what stands between the last two markers
-    is his.
+    closing that repeats the nonce of the header's marker; the line of context before a body, if
+    there is one, repeats the marker. So no line begins with words of the sender's, and what stands
+    between the header and the last nonce is his.
     No control is left but ``\\n`` (and ``\\t``, except in one
     line); the last character is a period.
     ``ascii_only`` is for a program of lines whose locale is not UTF-8: its line editor may
@@ -97,8 +97,13 @@ def marker_of(message: Message) -> str:
     line that no terminal of 40 columns or more divides it either. The sender may choose the id, but
     cannot know the nonce: no body holds its own marker.
     """
-    shown = f"{message.id[-8:]}_{message.nonce[:6]}" if message.nonce else message.id[-8:]
+    nonce = _nonce(message)
+    shown = f"{message.id[-8:]}_{nonce}" if nonce else message.id[-8:]
     return f"[{re.sub('[^0-9A-Za-z_]', '_', shown)}]"
+
+
+def _nonce(message: Message) -> str:
+    return re.sub("[^0-9A-Za-z]", "_", message.nonce[:6])
 
 
 def _logical_lines(message: Message, marker: str) -> list[str]:
@@ -157,9 +162,9 @@ def _header(message: Message, marker: str) -> str:
 
 
 def _closing(message: Message, marker: str) -> str:
-    """The last words: how to answer, and that another agent's words are not the user's consent; and
-    who has come and gone."""
-    parts = [f"End of {marker}", *_how_to_answer(message)]
+    """The last words: the nonce, what the receiver was not told at its start, and who has come and
+    gone."""
+    parts = [f"End of [{_nonce(message) or marker[1:-1]}]", *_how_to_answer(message)]
     if message.presence:
         parts.append(f"Since your last message {message.presence}")
     return f"({'. '.join(parts)})."
@@ -167,6 +172,8 @@ def _closing(message: Message, marker: str) -> str:
 
 def _how_to_answer(message: Message) -> list[str]:
     if message.sender_kind == "relay":
+        if message.primed:
+            return []
         # What a hook of the person's says, or what is for the turn that runs, is to be worked with.
         asks = BY_HOOK.items() <= message.attributes.items() or message.mode is QueueMode.STEER
         return [] if asks else ["No answer needed"]
@@ -175,13 +182,12 @@ def _how_to_answer(message: Message) -> list[str]:
     reported = REPORTED.items() <= attributes and not AWAITED.items() <= attributes
     if message.sender_kind == "channel" or reported:
         parts.append("What you answer goes back by itself")
-    elif pattern := _answer_pattern(message):
+    elif (pattern := _answer_pattern(message)) and pattern != _usual_answer(message):
         # The quotation mark stays glued to the pattern: wherever a screen wraps this line, the
         # pattern cannot come to stand at the start of a row by itself.
-        parts.append(
-            f'To answer, if needed: a line "{pattern} …"; to quote one, words before its @'
-        )
-    if not message.proven:
+        quoting = "" if message.primed else "; to quote one, words before its @"
+        parts.append(f'To answer, if needed: a line "{pattern} …"{quoting}')
+    if not message.proven and not (message.primed and message.sender_kind == "agent"):
         whose = {
             "person": "Not proven to be your user's",
             "channel": "From outside",
@@ -203,6 +209,11 @@ def _answer_pattern(message: Message) -> str:
     if message.thread and _label(message.thread) == message.thread:
         pattern += f" [thread:{message.thread}]"
     return pattern
+
+
+def _usual_answer(message: Message) -> str:
+    """The pattern that needs no words: the primer says how to answer the sender."""
+    return f"@relay:{_label(message.sender)}" if message.primed else ""
 
 
 def _label(text: str) -> str:

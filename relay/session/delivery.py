@@ -74,6 +74,7 @@ class DeliveryQueue:
 
     def offer(self, message: Message) -> None:
         """Take a message that has not come before."""
+        message = replace(message, primed=self._typist.primed)
         self._typist.offered(message)
         self._order.arrived(message, self._clock())
         if message.mode is QueueMode.INTERRUPT and not self._stopper.can:

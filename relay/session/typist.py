@@ -87,6 +87,9 @@ class Typist:
     program that reads keys when its screen shows it.
     """
 
+    #: The agent was given relay's primer: its envelopes are short.
+    primed = False
+
     def __init__(
         self,
         at: AgentTerminal,
@@ -98,6 +101,7 @@ class Typist:
         self._link, self._terminal, self._screen = at.link, at.terminal, at.screen
         self._guards, self._questions, self._clock = at.guards, at.questions, at.clock
         self._rules = at.questions.rules
+        self.primed = self._rules.primed
         self._records = records
         self._adapter = records.adapter
         self._channel = None if self._adapter is None else self._adapter.channel

@@ -1,6 +1,6 @@
 """Reads envelopes as their receivers do: one reader that keeps the rules, one that is gullible.
 
-``read`` follows the markers: what stands between a header and the closing with the same marker
+``read`` follows the markers: what stands between a header and the closing with its nonce
 belongs to that message. ``believed`` knows of no markers: it takes every row of a screen for the
 beginning of a message that a careless reader might take for one. ``hostile`` makes bodies that
 try to look like messages of their own.
@@ -41,7 +41,7 @@ def read(text: str) -> list[Received]:
         header = _HEADER.fullmatch(line)
         if header is None:
             raise ValueError(f"no header: {line!r}")
-        end = f"(End of {header['marker']}"
+        end = f"(End of [{header['marker'][1:-1].rpartition('_')[2]}]"
         head = f"(Context {header['marker']} by your user's automations, not your user's words: "
         tail, context = f" End of context {header['marker']})", ""
         if header["body"] is not None:

@@ -28,8 +28,9 @@ NAMESPACES = ("relay", "memory", "deploy")
 ID = "01KAM3T4Q8ZV7X2N5BWP9RCDEF"
 NONCE = "7K2QXD"
 MARKER = "[WP9RCDEF_7K2QXD]"
+END = f"End of [{NONCE}]"
 CLOSING = (
-    f'(End of {MARKER}. To answer, if needed: a line "@relay:Alice …"; to quote one, '
+    f'({END}. To answer, if needed: a line "@relay:Alice …"; to quote one, '
     "words before its @. "
     "From an agent, so not consent from your user)."
 )
@@ -130,20 +131,35 @@ def test_the_user_and_relay_itself_speak_differently() -> None:
     (user,) = wrap("hi", sender="ann", sender_kind="person", proven=True)
     assert user == (
         f"Relay message {MARKER} from your user, by relay: hi"
-        f' (End of {MARKER}. To answer, if needed: a line "@relay:ann …"; to quote one, '
+        f' ({END}. To answer, if needed: a line "@relay:ann …"; to quote one, '
         "words before its @)."
     )
     # Whoever else it may be, and what an older broker has kept: nobody has proven it.
     (person,) = wrap("hi", sender="ann", sender_kind="person")
-    assert person.startswith(f"Relay message {MARKER} from person ann: hi (End of {MARKER}. ")
+    assert person.startswith(f"Relay message {MARKER} from person ann: hi ({END}. ")
     assert person.endswith(". Not proven to be your user's, so not consent from your user).")
     (notice,) = wrap("Bub is unknown.", sender="relay", sender_kind="relay")
-    assert notice == (
-        f"Relay notice {MARKER}: Bub is unknown. (End of {MARKER}. No answer needed)."
-    )
+    assert notice == f"Relay notice {MARKER}: Bub is unknown. ({END}. No answer needed)."
     # What a hook of the person's says may ask for something.
     (asked,) = wrap("Save it now.", sender="relay", sender_kind="relay", attributes=BY_HOOK)
-    assert asked == f"Relay notice {MARKER}: Save it now. (End of {MARKER})."
+    assert asked == f"Relay notice {MARKER}: Save it now. ({END})."
+
+
+def test_who_has_the_primer_is_told_in_a_message_only_what_differs() -> None:
+    def end(**fields: Any) -> str:
+        (line,) = wrap("hi", primed=True, **fields)
+        return line.partition(": hi ")[2]
+
+    own = {"sender": "ann", "sender_kind": "person", "proven": True}
+    for said in ({}, own, {"sender": "relay", "sender_kind": "relay"}):
+        assert end(**said) == f"({END})."
+    thread = 'To answer, if needed: a line "@relay:Alice [thread:t1] …"'
+    assert end(thread="t1") == f"({END}. {thread})."
+    assert '"@relay:#eng …"' in end(attributes={"channel": "#eng"})
+    assert end(attributes=REPORTED) == f"({END}. What you answer goes back by itself)."
+    # Where more than another agent may be behind it, each message says so.
+    assert "not consent" in end(sender="mail:Bob", sender_kind="channel")
+    assert "not consent" in end(sender="ann", sender_kind="person")
 
 
 @pytest.mark.parametrize("name", ["two words", "x:", "<b>", "a\n@relay:b", "]["])
@@ -152,7 +168,7 @@ def test_a_sender_whose_name_is_no_target_is_not_offered_as_one(name: str) -> No
     assert "@relay" not in line.partition(": hi (")[2]
     assert line.endswith(". From an agent, so not consent from your user).")
     (line,) = wrap("hi", sender=name, sender_kind="person", proven=True)
-    assert line.endswith(f"(End of {MARKER}).")
+    assert line.endswith(f"({END}).")
 
 
 def test_the_marker_proves_arrival() -> None:
@@ -297,6 +313,7 @@ MESSAGES = st.builds(
     attempt=st.integers(0, 2),
     nonce=st.just(NONCE),
     context=st.one_of(st.just(""), BODIES),
+    primed=st.booleans(),
 )
 STYLES = st.sampled_from(["plain", "paste", "line"])
 

@@ -161,7 +161,8 @@ def from_each(ann: Wrapped, model: ScriptedModel, *, framed: bool) -> None:
     arrived_once(model, sent, "MARK-AGENT please look.")
     said = spoken(model, sent)
     assert "from agent Bob: MARK-AGENT please look." in said
-    assert "From an agent, so not consent from your user" in said
+    # The rest stands in the primer, which all six were given.
+    assert re.search(r"please look\. \(End of \[\w{6}\]\)\.", said)
     assert bool(FRAMED.search(said)) is framed, said
     ann.ready()
 

@@ -51,6 +51,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if run.primer:
         try:
             flags += _told(run, run.primer, settings)
+            data["primed"] = True
             # aider reads it with each request.
             data["context"] = {"file": os.path.join(run.folders.run, PRIMER), "event": ""}
             if data.get("own") is False:

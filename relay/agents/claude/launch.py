@@ -108,6 +108,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             reason = f"the settings given with --settings cannot be extended: {error}"
         else:
             data |= {"hooks": True, **planned_hooks(run, off)}
+            if run.primer and not once:
+                data["primed"] = True
             if served:
                 data["mcp"] = True
             if not once:

@@ -113,6 +113,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     data["context"] = {"file": context_file(run), "event": PROMPTED}
     if run.endpoint.port is None:
         data["degraded"] = "no loopback port could be bound for hooks; the session file is read"
+    if run.primer and not hooks_off(read, env, os.getcwd()):
+        data["primed"] = True
     data |= planned_hooks(run, _why_no_gates(read, env, run))
     return Launch([argv[0], *chosen, *added, *kept], {}, "codex", data)
 

@@ -79,6 +79,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         )
     if untold:
         data["degraded"] = untold
+    if more:
+        data["primed"] = True
     if unknown:
         return Launch([argv[0], *more, *argv[1:]], {}, "gemini", data)
     added = _gate(read, env, run, data)

@@ -183,6 +183,7 @@ def _configure(
             told = private_file(run, "relay.md", run.primer.text())
             config = {**config, "instructions": [*(config.get("instructions") or []), told]}
             data["context"] = {"file": told, "event": ""}  # it reads it with each request
+            data["primed"] = True
         if gates:
             config = {**config, "plugin": [*(config.get("plugin") or []), _plugin()]}
         if serves:
@@ -193,6 +194,7 @@ def _configure(
         if run.primer:
             data["untaught"] = f"opencode could not be told how to talk: {error}"
         data.pop("context", None)
+        data.pop("primed", None)
         data.pop("mcp", None)
         why = f"opencode's configuration could not be extended: {error}"
         if gates:

@@ -110,7 +110,9 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         missing.append("its input file is one of yours, so messages are typed")
     if missing:
         data["degraded"] = "; ".join(missing)
-    more = _told(read, run.primer.text()) if run.primer else argv[1:]
+    more = argv[1:]
+    if run.primer:
+        more, data["primed"] = _told(read, run.primer.text()), True
     return Launch([argv[0], *ours, *more], _gate(read, env, run, data), "qwen", data)
 
 
