@@ -118,7 +118,7 @@ class LinkFeature(BrokerFeature):
         self._wire: Any = None  # of relay.features.link.wire
         self._more, self._tell_now = asyncio.Event(), asyncio.Event()
         self._heard: dict[str, float] = {}  # when machines were heard of
-        #: By machine: the first and last number that are under way, since when the first one is, and
+        #: By machine: the first and last number under way, since when the first one is, and
         #: how long until again.
         self._sent: dict[str, tuple[int, int, float, float]] = {}
         self._asked = 0.0
