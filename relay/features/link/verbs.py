@@ -109,7 +109,7 @@ def new_verb(options: Any) -> int:
         output.as_json(made)
         return 0
     output.note(f"{made['name']} serves the link at {made['server']}. On the other machine, within")
-    output.note("10 minutes (the code works once; who has it can join, so keep it to yourself):\n")
+    output.note("10 minutes (the code works once; who has it can join, so keep it to yourself):")
     output.data(f"relay link join {made['code']}")
     return 0
 

@@ -260,6 +260,7 @@ def test_kills_partitions_and_lost_stores_lose_double_and_disorder_nothing(
                 shutil.rmtree(laptop.folder.path / "store", ignore_errors=True)
             case 3:
                 kill_broker(server.home)
+                server.ask(LINK)  # starts it again
             case 4:
                 kill_broker(laptop.home)
     # A broker that was killed is started by the next who asks it for something.
