@@ -118,8 +118,9 @@ class LinkFeature(BrokerFeature):
         self._wire: Any = None  # of relay.features.link.wire
         self._more, self._tell_now = asyncio.Event(), asyncio.Event()
         self._heard: dict[str, float] = {}  # when machines were heard of
-        #: By machine: the last number that is under way, since when, and how long until again.
-        self._sent: dict[str, tuple[int, float, float]] = {}
+        #: By machine: the first and last number under way, since when the first one is, and
+        #: how long until again.
+        self._sent: dict[str, tuple[int, int, float, float]] = {}
         self._asked = 0.0
 
     def ops(self) -> list[Served]:
@@ -497,9 +498,9 @@ class LinkFeature(BrokerFeature):
             (machine, WINDOW),
         )
         now = time.monotonic()
-        last, since, pause = self._sent.get(machine, (0, now, AGAIN))
-        if rows[0][0] > last:
-            since, pause = now, AGAIN
+        first, last, since, pause = self._sent.get(machine, (0, 0, now, AGAIN))
+        if rows[0][0] != first:  # it gets on
+            first, since, pause = rows[0][0], now, AGAIN
         elif now - since > pause and self._is_here(machine):
             last, since, pause = 0, now, min(2 * pause, ASK)
         before = 0
@@ -508,7 +509,7 @@ class LinkFeature(BrokerFeature):
                 fields = json_text.loads(told) | {"n": n, "before": before}
                 await self._wire.publish(machine, "m", json_text.dumps(fields).encode())
                 last = n
-                self._sent[machine] = (last, since, pause)
+                self._sent[machine] = (first, last, since, pause)
             before = n
 
     def _ask(self, machine: str) -> None:

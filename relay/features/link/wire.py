@@ -176,8 +176,7 @@ class Wire:
         """A thread: start the server, unless it runs."""
         if self._server is not None and self._server.poll() is None:
             return
-        if self._left_over():
-            return
+        self._end_left_over()
         program = Path(sysconfig.get_path("scripts"), "nats-server")
         if not program.exists():
             from relay.core.extras import adding
@@ -195,25 +194,21 @@ class Wire:
             )
         time.sleep(0.2)  # it opens its port; else the first try fails and the next one is made
 
-    def _left_over(self) -> int:
-        """The server of an earlier broker that was killed; 0: there is none."""
-        try:
-            pid = int(self._folder.pid.read_text())
+    def _end_left_over(self) -> None:
+        """End servers of earlier brokers, which were killed: their port is needed. What they hold
+        is sent again."""
+        with suppress(OSError, subprocess.SubprocessError):
             shown = subprocess.run(
-                ["ps", "-p", str(pid), "-o", "args="],
-                capture_output=True,
-                text=True,
-                timeout=ANSWER,
-            )
-        except (OSError, ValueError, subprocess.SubprocessError):
-            return 0
-        return pid if str(self._folder.conf) in shown.stdout else 0
+                ["ps", "-axo", "pid=,args="], capture_output=True, text=True, timeout=ANSWER
+            ).stdout
+            for row in shown.splitlines():
+                if row.endswith(f" -c {self._folder.conf}"):
+                    with suppress(ProcessLookupError):
+                        os.kill(int(row.split()[0]), signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        pid = self._server.pid if self._server is not None else self._left_over()
-        if pid:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
+        if self._server is not None and self._server.poll() is None:
+            self._server.send_signal(number)
 
     async def users_changed(self) -> None:
         """Let the server read its users again."""

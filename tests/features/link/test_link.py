@@ -92,18 +92,22 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[MachineU
         yield found
 
 
-def signal_server(laptop: MachineUnderTest, number: int) -> None:
-    """To the server, which may be just being started again."""
+def signal_server(laptop: MachineUnderTest, number: int) -> int:
+    """Send a signal to the server, which may be just being started again. Returns its process."""
+    found = 0
 
     def is_sent() -> bool:
+        nonlocal found
         laptop.ask(LINK)
         try:
-            os.kill(int(laptop.folder.pid.read_text()), number)
+            found = int(laptop.folder.pid.read_text())
+            os.kill(found, number)
         except (OSError, ValueError):
             return False
         return True
 
     until(is_sent)
+    return found
 
 
 def test_a_message_there_and_the_answer_back_with_receipts(
@@ -249,10 +253,10 @@ def test_kills_partitions_and_lost_stores_lose_double_and_disorder_nothing(
             laptop.send(f"{ME}@server", expected[-1])
         match cycle % 5:
             case 0:  # a partition, and its end
-                signal_server(laptop, signal.SIGSTOP)
+                pid = signal_server(laptop, signal.SIGSTOP)
                 laptop.send(f"{ME}@server", f"m{len(expected)}")
                 expected.append(f"m{len(expected)}")
-                signal_server(laptop, signal.SIGCONT)
+                os.kill(pid, signal.SIGCONT)
             case 1:
                 signal_server(laptop, signal.SIGKILL)
             case 2:  # the server loses all that it had
