@@ -51,8 +51,8 @@ def test_hooks_are_put_in_and_trusted_by_their_hash_and_no_others(codex: str) ->
     context = {"file": "context.json", "event": "UserPromptSubmit"}
     unasked = ["web_search", "write_stdin"]
     assert chosen.data == {
-        **{"heard": True, "hooks": True, "program": codex, "context": context},
-        **{"unasked": unasked, "gates": ["BeforeTool"]},
+        **{"heard": True, "hooks": True, "primed": True, "program": codex},
+        **{"context": context, "unasked": unasked, "gates": ["BeforeTool"]},
     }
     assert chosen.argv[:2] == [codex, "--no-daemon"]
     assert chosen.argv[-2:] == ["resume", "--last"]
