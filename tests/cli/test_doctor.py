@@ -337,7 +337,7 @@ def test_features_from_outside_are_named_and_one_that_fails_says_why(
     assert relay("doctor", "--json") == 0
     checks = json.loads(capsys.readouterr().out)["checks"]
     own, *others = [check for check in checks if check["name"] == "features"]
-    assert own["level"] == "ok" and "governance, ingest, mcp, memory" in own["text"]
+    assert own["level"] == "ok" and "governance, ingest, link, mcp, memory" in own["text"]
     assert [(check["level"], check["text"]) for check in others] == [
         ("ok", "shout_feature, of the package shout_feature 1"),
         ("warn", "the feature torn_feature could not be loaded: OSError: no disk"),
