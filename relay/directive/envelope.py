@@ -25,6 +25,8 @@ LINE_BYTES = 900
 #: … and in a line that a program edits itself; a longer message is fetched by its receiver.
 TYPED_BYTES = 16 * 1024
 LABEL_MAX = 128
+#: Characters of a body of one line that leaves its header on the smallest of screens.
+_SHORT_BODY = 100
 
 #: Who the header names where the kernel has proven it; no body says so unquoted.
 OWN = "your user, by relay"
@@ -56,11 +58,11 @@ def envelope(message: Message, *, style: Style, ascii_only: bool = False) -> Env
 
     A body of one line stands in the line of its header, the lines of a longer one each behind
     ``| `` (in the style ``line`` a character stands for each line end); either is followed by a
-    closing that repeats the nonce of the header's marker; the line of context before a body, if
-    there is one, repeats the marker. So no line begins with words of the sender's, and what stands
-    between the header and the last nonce is his.
-    No control is left but ``\\n`` (and ``\\t``, except in one
-    line); the last character is a period.
+    closing that repeats the header's marker, or its nonce where the body is short; the line of
+    context before a body, if there is one, repeats the marker. So no line begins with words of the
+    sender's, and what stands between the header and the last nonce is his.
+    No control is left but ``\\n`` (and ``\\t``, except in one line); the last character is a
+    period.
     ``ascii_only`` is for a program of lines whose locale is not UTF-8: its line editor may
     take the bytes of other characters for key strokes, so they are shown as ``_U+00E9_``.
     """
@@ -108,7 +110,7 @@ def _nonce(message: Message) -> str:
 
 def _logical_lines(message: Message, marker: str) -> list[str]:
     body = quote_headers(clean(message.body))
-    header, closing = _header(message, marker), _closing(message, marker)
+    header, closing = _header(message, marker), _closing(message, marker, body)
     context = _context(message, marker)
     if context or "\n" in body or has_closing(body):
         lines = [_LINE + line for line in body.split("\n")]
@@ -129,7 +131,7 @@ def _context(message: Message, marker: str) -> str:
 
 def _one_line(message: Message, marker: str, ascii_only: bool) -> str:
     body = quote_headers(clean(message.body), closings=True).expandtabs(4)
-    header, closing = _header(message, marker), _closing(message, marker)
+    header, closing = _header(message, marker), _closing(message, marker, body)
     next_line = _NEXT_LINE_ASCII if ascii_only else _NEXT_LINE
     body = body.replace("\n", next_line)
     context = _context(message, marker)
@@ -161,10 +163,12 @@ def _header(message: Message, marker: str) -> str:
     return "".join(parts)
 
 
-def _closing(message: Message, marker: str) -> str:
+def _closing(message: Message, marker: str, body: str) -> str:
     """The last words: the nonce, what the receiver was not told at its start, and who has come and
-    gone."""
-    parts = [f"End of [{_nonce(message) or marker[1:-1]}]", *_how_to_answer(message)]
+    gone. After a long body it is the whole marker: by then the header may have left the screen."""
+    is_long = len(body) > _SHORT_BODY or "\n" in body or bool(message.context)
+    end = marker if is_long or not message.nonce else f"[{_nonce(message)}]"
+    parts = [f"End of {end}", *_how_to_answer(message)]
     if message.presence:
         parts.append(f"Since your last message {message.presence}")
     return f"({'. '.join(parts)})."

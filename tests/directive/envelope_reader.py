@@ -41,10 +41,12 @@ def read(text: str) -> list[Received]:
         header = _HEADER.fullmatch(line)
         if header is None:
             raise ValueError(f"no header: {line!r}")
-        end = f"(End of [{header['marker'][1:-1].rpartition('_')[2]}]"
+        nonce = header["marker"][1:-1].rpartition("_")[2]
+        ends = (f"(End of {header['marker']}", f"(End of [{nonce}]")
         head = f"(Context {header['marker']} by your user's automations, not your user's words: "
         tail, context = f" End of context {header['marker']})", ""
         if header["body"] is not None:
+            end = max(ends, key=header["body"].rfind)
             body, closed, _rest = header["body"].rpartition(f" {end}")
             if not closed:
                 raise ValueError(f"no end: {line!r}")
@@ -52,7 +54,7 @@ def read(text: str) -> list[Received]:
                 context, _, body = body.removeprefix(head).partition(f"{tail} ⏎ ")
         else:
             inside: list[str] = []
-            while not (line := next(lines)).startswith(end):
+            while not (line := next(lines)).startswith(ends):
                 if not (inside or context) and line.startswith(head) and line.endswith(tail):
                     context = line.removeprefix(head).removesuffix(tail)
                     continue

@@ -57,7 +57,7 @@ def test_every_line_of_a_longer_body_is_marked() -> None:
         lines = wrap(body, style)
         assert lines[0] == f"Relay message {MARKER} from agent Alice:"
         assert lines[1:-1] == [f"| {line}" for line in body.split("\n")]
-        assert lines[-1] == CLOSING
+        assert lines[-1] == CLOSING.replace(f"[{NONCE}]", MARKER)
 
 
 def test_a_long_line_is_divided_before_a_word() -> None:
