@@ -284,7 +284,7 @@ class _Form(YamlForm):
         try:
             return re.compile(self._string(node, path))
         except (re.error, RecursionError) as error:
-            self.wrong(node, f"{path}: this is no regular expression: {error}")
+            self.wrong(node, f"{path}: this is not a regular expression: {error}")
             return None
 
     def _patterns(self, node: YamlNode, path: str) -> tuple[Any, ...]:

@@ -197,7 +197,7 @@ def plain(value: object, where: str, depth: int = 0) -> Any:
     found: Section = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            raise ConfigError(f"{where}: the key {key!r} is no text")
+            raise ConfigError(f"{where}: the key {key!r} is not a string")
         name = key if free else snake(key)
         if name in found:
             raise ConfigError(f"{where} has {name!r} twice", hint=f"leave out {key!r}")

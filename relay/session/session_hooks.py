@@ -272,7 +272,9 @@ class SessionHookLog:
                 while self._waiting:
                     await self._send_some()
         except (TimeoutError, RelayError):
-            self._note(f"{len(self._waiting)} runs of hooks are in no ledger: the broker is away")
+            self._note(
+                f"{len(self._waiting)} hook runs are not in the ledger: the broker is unreachable"
+            )
 
     async def _send(self) -> None:
         try:

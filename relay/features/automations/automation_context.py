@@ -160,7 +160,9 @@ class AutomationContext:
         try:
             told = {key: json.dumps(one, allow_nan=False) for key, one in now.items()}
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"ctx.state holds what is no JSON: {error}") from error
+            raise UsageError(
+                f"ctx.state holds something that is not valid JSON: {error}"
+            ) from error
         size = sum(len(key.encode()) + len(text) for key, text in told.items())
         if size > STATE_MAX:
             raise UsageError(

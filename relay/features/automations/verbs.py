@@ -507,7 +507,9 @@ def _event(given: str | None) -> Json:
     try:
         event = json_text.loads(text)
     except ValueError as error:
-        raise UsageError(f"the event is no JSON: {error}", hint=f"for example {_EXAMPLE}") from None
+        raise UsageError(
+            f"the event is not valid JSON: {error}", hint=f"for example {_EXAMPLE}"
+        ) from None
     return {"event": event}
 
 

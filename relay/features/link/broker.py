@@ -215,7 +215,7 @@ class LinkFeature(BrokerFeature):
         if not colon:
             host, port = address, str(PORT)
         if not port.isdigit():
-            raise UsageError(f"{address!r} is no address", hint="--address HOST or HOST:PORT")
+            raise UsageError(f"{address!r} is not an address", hint="--address HOST or HOST:PORT")
         self._later.answer(request, batch, partial(self._make, name, f"{host}:{port}"), _as_it_is)
         return None
 

@@ -77,7 +77,7 @@ class _Inlet:
         try:
             json.dumps(outside)
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"an event that is no JSON: {error}") from error
+            raise UsageError(f"the event is not valid JSON: {error}") from error
         return outside
 
     def _stored(self, given: object) -> Json:
