@@ -183,6 +183,10 @@ def test_everyone_and_a_channel_are_one_copy_a_machine_given_out_there(
 ) -> None:
     laptop, server, _ = machines
 
+    def is_known() -> bool:
+        names = {one["name"] for one in laptop.ask(AGENTS)["elsewhere"]}
+        return names == {"Ann@server", "Bob@server"}
+
     async def talk() -> None:
         async with (
             Session(server.home, "Ann") as ann,
@@ -190,9 +194,7 @@ def test_everyone_and_a_channel_are_one_copy_a_machine_given_out_there(
             Session(laptop.home, "Cid") as cid,
         ):
             await bob.client.request(by_name("channel_join"), channel="#build")
-            names = {"Ann@server", "Bob@server"}
-            there = lambda: {one["name"] for one in laptop.ask(AGENTS)["elsewhere"]}  # noqa: E731
-            await asyncio.to_thread(until, lambda: there() == names)
+            await asyncio.to_thread(until, is_known)
             await asyncio.to_thread(laptop.send, "*", "to all")
             for one in (ann, bob, cid):
                 await one.until(one.delivered)
