@@ -5,7 +5,7 @@ what there is to show out; every text that somebody else wrote is made visible o
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,7 +146,7 @@ class ConsoleState:
         if not self.chosen and self.agents:
             self.chosen = self.listed()[0]["name"]
 
-    def take_elsewhere(self, rows: list[Json]) -> bool:
+    def take_elsewhere(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         """The agents of other machines. Whether that is news."""
         found = [
             (visible(row["name"]), None if row["here"] else row["seen_ms"] or 0)
