@@ -218,7 +218,7 @@ class LinkFeature(BrokerFeature):
         if not colon:
             host, port = address, str(PORT)
         if not port.isdigit():
-            raise UsageError(f"{address!r} is no address", hint="--address HOST or HOST:PORT")
+            raise UsageError(f"{address!r} is not an address", hint="--address HOST or HOST:PORT")
         self._later.answer(request, batch, partial(self._make, name, f"{host}:{port}"), _as_it_is)
         return None
 
@@ -585,7 +585,7 @@ class LinkFeature(BrokerFeature):
         id_ = checked_id(told.id)
         sender = f"{told.sender}@{machine}"
         if not valid_name(told.sender) or len(told.body.encode()) > BODY_MAX or not told.to:
-            raise UsageError("that is no message")
+            raise UsageError("that is not a message")
         if self._ledger.known([id_]):
             return queries.sender_of(self._ledger, id_) == sender.lower()
         found = self._ledger.row("SELECT last FROM link_arrived WHERE machine=?", (machine,))

@@ -143,7 +143,7 @@ def test_names_that_nobody_has_are_refused_with_the_machine(
     laptop.send("Bob@server", "x")
     until(lambda: laptop.sent()[0][0] == "failed")
     assert "server: nobody is called that" in str(laptop.sent()[0][1])
-    # Without a right, an interrupt is no message.
+    # Without a right, an interrupt is not a message.
     laptop.send(f"{ME}@server", "stop", mode="interrupt")
     until(lambda: [one[0] for one in laptop.sent()] == ["failed", "failed"])
     assert server.inbox() == []
