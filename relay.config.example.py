@@ -1,7 +1,7 @@
-"""Everything that a relay.config.py can say. Copy what you need.
+"""Everything that a relay.config.py can contain. Copy what you need.
 
-The file runs only after `relay trust`. It stands alone: what it imports must be installed, modules
-beside it are not importable. docs/config.md and docs/hooks.md explain each part.
+The file runs only after `relay trust`. It can import what is installed, but not the modules
+beside it. docs/config.md and docs/hooks.md explain each part.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import asyncio
 from relay import Relay
 
 relay = Relay(
-    idle_seconds=60,  # an agent that is silent for so long is idle
+    idle_seconds=60,  # an agent that is silent for this long is idle
     timeout=20,  # seconds that a handler may take
     task="keep the tests green",  # ctx.task, unless relay wrap --task says otherwise
     # What finds memories by meaning: "local", "mem0" or "qdrant", with "config"; docs/memory.md.
@@ -22,7 +22,7 @@ relay = Relay(
 
 @relay.pattern("deploy:staging", timeout=300)
 async def deploy_staging(target, message, ctx):
-    """Async, and with more time. A string that comes back is given to the agent."""
+    """Async, and with more time. A string that you return goes to the agent."""
     process = await asyncio.create_subprocess_exec(
         "echo", "deployed", message, cwd=ctx.working_dir, stdout=asyncio.subprocess.PIPE
     )
@@ -39,7 +39,7 @@ def deploy_production(target, ctx):
 
 @relay.pattern("deploy")
 def deploy_anything(target):
-    """Every other target, and after deploy_staging its target too."""
+    """Every other target; for staging it runs after deploy_staging."""
     return {"inject": [f"Known targets: staging, prod-*. You wrote {target}."]}
 
 
@@ -72,7 +72,7 @@ def announce(ctx):
     return f"announced as {receipt}"
 
 
-# --- The same by dictionary. The camelCase names mean the same.
+# --- The same in a dictionary. camelCase names work too.
 
 
 def on_output(output, ctx):
@@ -95,19 +95,19 @@ def on_idle(ctx):
 
 
 def on_wedged(ctx, why):
-    """It works, and for minutes nothing has come of it: no output, no hook, no processor time."""
+    """It is busy, but for minutes there was no output, no hook, no processor time."""
     ctx.send("*", f"{ctx.agent_name} seems to be stuck: {why}")
 
 
 def on_tool_call(phase, tool, input, response, ctx):
-    """Before and after each tool of the agent's: block it, or change what it is given."""
+    """Before and after each tool call: block it, or change its input."""
     if phase == "before" and tool == "Bash" and "rm -rf" in str(input.get("command")):
-        return {"decision": "deny", "reason": "ask a person before you remove whole folders"}
+        return {"decision": "deny", "reason": "ask a person before you remove folders"}
     return None
 
 
 def on_before_agent(prompt):
-    """The agent got a prompt. What comes back as context is for its model."""
+    """The agent got a prompt. Its model sees what you return as context."""
     return {"context": "Answer in one paragraph."} if "briefly" in (prompt or "") else None
 
 
@@ -117,12 +117,12 @@ def on_after_agent(response, ctx):
 
 
 def on_notification(message, ctx):
-    """It wants its person."""
+    """It wants the attention of its user."""
     ctx.notify("attention", message or f"{ctx.agent_name} waits for you")
 
 
 async def on_session_end(context):
-    """The design document's names work too: context.agentId is context.agent_id."""
+    """camelCase works here too: context.agentId is context.agent_id."""
     await context.notify("sessions", f"{context.agentId} ended, home {context.env.get('HOME')}")
 
 
@@ -141,6 +141,6 @@ hooks = {
 }
 
 patterns = {
-    "relay": "builtin",  # relay's own handler; it is there without this line
+    "relay": "builtin",  # relay's own handler, which you have without this line too
     "note": lambda message, ctx: ctx.notify("notes", message) and None,
 }

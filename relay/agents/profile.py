@@ -382,7 +382,7 @@ class InputLine:
     side: re.Pattern[str] | None = None
     #: The first row below it; one must be there. Without it, a blank one.
     below: re.Pattern[str] | None = None
-    #: Its last row, where that tells something and is no text (a box that names the model).
+    #: Its last row, where that tells something and is not text (a box that names the model).
     status: re.Pattern[str] | None = None
     #: A row that, standing anywhere below it, says that something else is read now.
     covered: re.Pattern[str] | None = None

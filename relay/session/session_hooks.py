@@ -160,7 +160,7 @@ class RemoteRequests:
         kind, request = push["kind"], push["request"]
         if (answer := self._answers.get(str(kind))) is not None:
             if not isinstance(request, Mapping):
-                raise UsageError("the request is no object")
+                raise UsageError("the request is not an object")
             try:
                 return await answer(request, push.get("by") == "person")
             finally:  # it may have seen the screen anew, and then the broker is told of that
@@ -273,7 +273,8 @@ class SessionHookLog:
                     await self._send_some()
         except (TimeoutError, RelayError):
             self._note(
-                f"{len(self._waiting)} hook runs are not in the ledger: the broker is unreachable"
+                f"{len(self._waiting)} runs of hooks were not recorded:"
+                " the broker cannot be reached"
             )
 
     async def _send(self) -> None:

@@ -247,9 +247,9 @@ def _read(value: object, name: str = "") -> Json | None:
         found = result.to_json()
         size = json_text.size_of(found)
     except (RelayError, TypeError, ValueError, RecursionError) as error:
-        told = error.line if isinstance(error, RelayError) else f"it is not valid JSON: {error}"
+        told = error.line if isinstance(error, RelayError) else f"it is not JSON: {error}"
         raise HandlerError(
-            f"it did not return a valid result: {told}",
+            f"what it returned is no result: {told}",
             hint="return a HookResult, True, False or None",
         ) from error
     if size > RESULT_MAX:

@@ -113,7 +113,7 @@ def test_what_adapters_tell_of_is_stored_and_acknowledged(
     ]
     [(sha256, name)] = rows(home, "SELECT sha256, name FROM event_files")
     assert (name, len(sha256)) == ("picture.png", 64)
-    assert "content must be text" in log.read_text() and "the line was cut" in log.read_text()
+    assert "content must be a text" in log.read_text() and "the line was cut" in log.read_text()
 
 
 def test_an_answer_goes_out_by_the_adapter_of_its_channel(
