@@ -105,7 +105,7 @@ def test_bad_input_is_explained(hooks: Hooks) -> None:
     for words, what in (
         (("before_tol",), "unknown event"),
         (("idle", "--input", "{"), "not JSON"),
-        (("idle", "--input", "[1]"), "no JSON object"),
+        (("idle", "--input", "[1]"), "not a JSON object"),
         (("on_tool_call",), "is two events"),
         (("before_tool",), "has no tool_name"),
         (("before_tool", "--input", '{"tool_name": "Bash", "tool_input": "ls"}'), "not an object"),
