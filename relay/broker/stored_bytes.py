@@ -71,14 +71,14 @@ class StoredBytes:
         )
         when = age(now_ms - lost.at_ms)
         return (
-            f"lost, as too much came: {what} ({_mib(lost.size)}), the last {when} ago; {self.why}"
+            f"lost, as too much came: {what} ({_bytes(lost.size)}), the last {when} ago; {self.why}"
         )
 
     @property
     def why(self) -> str:
         """The limit, in words."""
-        burst = _mib(self.per_minute * MINUTES)
-        return f"one agent can have {burst} stored at once, and {_mib(self.per_minute)} a minute"
+        burst = _bytes(self.per_minute * MINUTES)
+        return f"one agent can have {burst} stored at once, and {_bytes(self.per_minute)} a minute"
 
 
 class _Lost:
@@ -138,5 +138,8 @@ class StorageGuard:
         return "" if member is None else member.record.run or ""
 
 
-def _mib(size: float) -> str:
-    return f"{size / MIB:.4g} MiB"
+def _bytes(size: float) -> str:
+    """``size`` bytes in the largest unit that it fills: "512 B", "2.4 KiB", "4 MiB"."""
+    if size < 1024:
+        return f"{size:.0f} B"
+    return f"{size / 1024:.4g} KiB" if size < MIB else f"{size / MIB:.4g} MiB"

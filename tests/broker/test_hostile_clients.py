@@ -162,7 +162,7 @@ def test_the_room_comes_back_with_time_and_each_run_has_its_own() -> None:
     assert not stored.take("a", "send", 1, 0)  # a clock that goes back gives nothing
     assert stored.note("b", 0) == ""
     stored.take("a", "hooks_ran", 2000, 60_000)
-    lost = "lost, as too much came: 3 messages, 1 hook report (0.002387 MiB), the last 2m ago; "
+    lost = "lost, as too much came: 3 messages, 1 hook report (2.444 KiB), the last 2m ago; "
     assert stored.note("a", 180_000).startswith(lost)
     assert stored.note("a", 60_000 + NOTED_MS) and not stored.note("a", 60_001 + NOTED_MS)
 

@@ -118,7 +118,7 @@ def test_text_from_stdin(relay: Run) -> None:
         (["send", "a b", "hi"], "", 2, "cannot be a name"),
         (["send", "Bob", "hi", "--from", "relay"], "", 2, "cannot be a name"),
         (["send", "Bob", "two", "words"], "", 2, "one argument too many"),
-        (["send", "Bob", "hi", "--wait=soon"], "", 2, "no number of seconds"),
+        (["send", "Bob", "hi", "--wait=soon"], "", 2, "not a number of seconds"),
         (["send"], "", 2, "missing: TO"),
         (["inbox", "Zed"], "", 3, "nobody is called Zed"),
         (["show", "ZZZZZZ"], "", 3, "there is no message"),

@@ -139,14 +139,14 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= 3600:
-        raise BadValue(f"{text!r} is no number of seconds up to 3600")
+        raise BadValue(f"{text!r} is not a number of seconds up to 3600")
     return seconds
 
 
 def _size(text: str) -> tuple[int, int]:
     cols, x, rows = text.partition("x")
     if not (x and cols.isdecimal() and rows.isdecimal() and int(cols) > 19 and int(rows) > 4):
-        raise BadValue(f"{text!r} is no size such as 100x30")
+        raise BadValue(f"{text!r} is not a size such as 100x30")
     return min(int(cols), 500), min(int(rows), 200)
 
 

@@ -268,7 +268,7 @@ class _Form(YamlForm):
         intent_id, name = self.short(found, "id", NAME_MAX), self.short(found, "name", NAME_MAX)
         if intent_id and not _ID.fullmatch(intent_id):
             said = "an id is made of letters, digits, '.', '_' and '-', at most 64"
-            self.wrong(found["id"], f"{intent_id[:64]!r} is no id: {said}")
+            self.wrong(found["id"], f"{intent_id[:64]!r} is not a valid id: {said}")
         status = Status.PENDING
         if "status" in found:
             status = self._choice(found["status"], Status, "status") or status

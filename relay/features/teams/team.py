@@ -245,7 +245,7 @@ class _TeamForm(YamlForm):
         else:
             own, branch = False, self.text(node, "worktree", WORD_MAX)
         if branch and (_NO_BRANCH.search(branch) or len(branch) > 200):
-            self.wrong(node, f"worktree: {branch[:64]!r} is no branch's name, nor true")
+            self.wrong(node, f"worktree: {branch[:64]!r} is neither a branch name nor true")
         return replace(agent, worktree=bool(branch), branch=branch, own_branch=own)
 
     def _cwd(self, found: dict[str, YamlNode]) -> str:

@@ -107,7 +107,7 @@ def _intent(line: str) -> str:
         pytest.param(_intent("  owner: me"), 6, "there is no 'owner'", id="unknown"),
         pytest.param(_intent("  id: B"), 6, "'id' is here twice", id="duplicate-key"),
         pytest.param(_intent("- id: A\n  name: b"), 6, "already, in line 2", id="duplicate-id"),
-        pytest.param(_intent("- id: a b"), 6, "is no id", id="id"),
+        pytest.param(_intent("- id: a b"), 6, "is not a valid id", id="id"),
         pytest.param(_intent("--- # 2\na: b"), 6, "second document", id="two-documents"),
         pytest.param("governance: {unknown: yes}", 1, "approve, refuse, allow", id="unknown-what"),
         pytest.param("governance: {approve_seconds: 600}", 1, "from 1 to 580", id="too-long"),
