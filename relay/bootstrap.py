@@ -79,7 +79,7 @@ def extras_of(verb: str, *more: str) -> set[str]:
         return {"all-tests"} if more else {"test"}
     known = project()["optional-dependencies"]
     if unknown := [name for name in more if name not in known]:
-        raise SetupError(f"{unknown[0]} is no extra; there are {', '.join(known)}")
+        raise SetupError(f"{unknown[0]} is not an extra; there are {', '.join(known)}")
     return set(more)
 
 

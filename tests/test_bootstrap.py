@@ -47,7 +47,7 @@ def test_unknown_words_show_the_usage(capsys: pytest.CaptureFixture[str]) -> Non
     assert bootstrap.main(["fly"]) == 2
     assert "relay.bootstrap demo" in capsys.readouterr().err
     assert bootstrap.main(["setup", "wings"]) == 1
-    assert "wings is no extra; there are vectors, " in capsys.readouterr().err
+    assert "wings is not an extra; there are vectors, " in capsys.readouterr().err
 
 
 def test_a_failing_step_shows_its_output(capsys: pytest.CaptureFixture[str]) -> None:

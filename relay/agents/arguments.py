@@ -40,7 +40,7 @@ class Arguments:
 
     @property
     def first(self) -> str:
-        """The first word that is no option; empty without one."""
+        """The first word that is not an option; empty without one."""
         return self.words[0] if self.words else ""
 
     def all(self, *names: str) -> list[Option]:
@@ -87,7 +87,7 @@ class ArgvReader:
         #: these options has the agent stay.
         self._stays = tuple(stays.split())
         #: Options with a value: ``--model`` takes the next word, ``--resume?`` takes it only where
-        #: it is no option, ``--tools*`` takes all words up to the next option.
+        #: it is not an option, ``--tools*`` takes all words up to the next option.
         words = options.split()
         self._valued = frozenset(word for word in words if word[-1] not in "?*")
         self._optional = frozenset(word[:-1] for word in words if word[-1] == "?")

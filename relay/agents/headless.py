@@ -131,7 +131,7 @@ class HeadlessForm:
             try:
                 re.compile(getattr(self, name))
             except re.error as error:
-                raise UsageError(f"headless.{name} is no regular expression: {error}") from error
+                raise UsageError(f"headless.{name} is not a regular expression: {error}") from error
         return self
 
     def to_json(self) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def merged(theirs: object, ours: Groups) -> dict[str, Any]:
     for event, groups in ours.items():
         before = whole.get(event) or []
         if not isinstance(before, list):
-            raise ValueError(f"their {event} hooks are no list")
+            raise ValueError(f"their {event} hooks are not a list")
         added[event] = [*before, *groups]
     return {**whole, **added}
 

@@ -46,7 +46,7 @@ ANSWERS_ONCE = "this run answers once and ends: nobody can tell it anything"
 def answers_once(kind: str, launch: Mapping[str, Any]) -> bool:
     """Whether this run is no conversation: nothing goes to it, by typing or otherwise.
 
-    ``codex exec``, ``claude -p``, an agent whose input or output is no terminal.
+    ``codex exec``, ``claude -p``, an agent whose input or output is not a terminal.
     """
     return kind == "command" or bool(launch.get("headless"))
 

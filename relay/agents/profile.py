@@ -284,7 +284,7 @@ class _Form(YamlForm):
         try:
             return re.compile(self._string(node, path))
         except (re.error, RecursionError) as error:
-            self.wrong(node, f"{path}: this is no regular expression: {error}")
+            self.wrong(node, f"{path}: this is not a regular expression: {error}")
             return None
 
     def _patterns(self, node: YamlNode, path: str) -> tuple[Any, ...]:
@@ -382,7 +382,7 @@ class InputLine:
     side: re.Pattern[str] | None = None
     #: The first row below it; one must be there. Without it, a blank one.
     below: re.Pattern[str] | None = None
-    #: Its last row, where that tells something and is no text (a box that names the model).
+    #: Its last row, where that tells something and is not text (a box that names the model).
     status: re.Pattern[str] | None = None
     #: A row that, standing anywhere below it, says that something else is read now.
     covered: re.Pattern[str] | None = None

@@ -152,9 +152,9 @@ def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Age
         except BrokerUnavailable:
             time.sleep(_LOOK)
     there = row is not None and row["run"] == names.run_of(home, wanted.name)
-    what = "is not ready" if there else "its session has not registered with relay"
+    what = "was not ready" if there else "had not registered with relay"
     raise Timeout(
-        f"{wanted.name} runs, but {what} after {wait:g} seconds",
+        f"{wanted.name} is running, but {what} after {wait:g} seconds",
         hint=f"look at it: relay attach {wanted.name}; {home.logs} may say more",
     )
 
@@ -211,7 +211,9 @@ def release(home: Home, name: str, *, now: bool = False) -> str:
         ended(home, name, "released")
         raise NotFound(f"no agent called {name} is running", hint="relay agents lists them")
     if not pump or names.has_other_numbers(home, name):
-        raise RelayError(f"nobody knows which process {name} is", hint="end it in its terminal")
+        raise RelayError(
+            f"relay cannot tell which process {name} is", hint="end it in its terminal"
+        )
     ended(home, name, "released")
     steps: list[tuple[str, int, float]] = [
         ("ended", signal.SIGHUP, _HANGUP),

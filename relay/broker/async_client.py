@@ -2,7 +2,7 @@
 
 It reconnects by itself, registers the agent again, and repeats the requests without an answer in
 their order. That is safe: messages and events keep their id, and the other ops are idempotent,
-except those in ``ONCE``, which fail with the news that the broker went away.
+except those in ``ONCE``, which fail with the news that the broker closed the connection.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ class AsyncClient:
             if request.future.done():
                 continue
             if request.once and request.sent:
-                request.future.set_exception(BrokerUnavailable("the broker went away"))
+                request.future.set_exception(BrokerUnavailable("the broker closed the connection"))
             else:
                 request.sent = True
                 link.write(request.line)
@@ -370,7 +370,7 @@ class _Link(asyncio.Protocol):
         self.lost.set()
         for future in self._asked.values():
             if not future.done():
-                future.set_exception(BrokerUnavailable("the broker went away"))
+                future.set_exception(BrokerUnavailable("the broker closed the connection"))
         self._asked.clear()
 
     def write(self, line: bytes) -> None:

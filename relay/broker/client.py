@@ -244,7 +244,7 @@ class BrokerClient:
                 ) from error
             if not data:
                 self.close()
-                raise _Broken("the broker went away", hint=_LOOK_FIRST)
+                raise _Broken("the broker closed the connection", hint=_LOOK_FIRST)
             self._split(data)
         return self._lines.pop()
 

@@ -20,7 +20,7 @@ from relay.core.errors import RelayError
 from relay.core.log import Log
 from relay.ledger.schema import AgentRecord, Delivery
 from relay.ledger.store import Ledger
-from relay.protocol.agent_ops import AgentStateReport, Register
+from relay.protocol.agent_ops import AgentElsewhere, AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
 from relay.protocol.decoding import resolve
 from relay.protocol.item_ops import Item, ItemChoice
@@ -142,6 +142,10 @@ class BrokerFeature:
     def elsewhere(self, to: str, fields: Send) -> Sequence[Route]:
         """Where a message to ``to`` goes that nobody here is called, and further places for a
         #channel or ``*``; the feature finds it again in ``stored``. May refuse it."""
+        return ()
+
+    def agents_elsewhere(self) -> Sequence[AgentElsewhere]:
+        """The agents of other machines, as ``relay agents`` shows them."""
         return ()
 
     def moved(self, id_: str, sender: str, to: str, new: Delivery, batch: Batch) -> None:
@@ -401,6 +405,13 @@ class Features(BrokerFeature):
 
     def elsewhere(self, to: str, fields: Send) -> Sequence[Route]:
         return [one for feature in self._elsewhere for one in feature.elsewhere(to, fields)]
+
+    def agents_elsewhere(self) -> list[AgentElsewhere]:
+        found: list[AgentElsewhere] = []
+        for feature in self._elsewhere:
+            with self.contained():
+                found += feature.agents_elsewhere()
+        return found
 
     def moved(self, id_: str, sender: str, to: str, new: Delivery, batch: Batch) -> None:
         for feature in self._moving:

@@ -105,7 +105,11 @@ class AgentOps:
 
     def agents(self, request: AnyRequest, batch: Batch) -> Agents:
         """All known agents: those that run first."""
-        return {"agents": self.agent_list(), "persons": self._directory.persons()}
+        return {
+            "agents": self.agent_list(),
+            "persons": self._directory.persons(),
+            "elsewhere": self._features.agents_elsewhere(),
+        }
 
     def agent_list(self) -> list[AgentRow]:
         """What ``agents`` and ``status`` show of the agents."""

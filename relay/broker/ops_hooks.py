@@ -306,7 +306,10 @@ class HookRuns:
 
 def _no_session(member: Member) -> RelayError:
     if member.live:
-        why, hint = f"the session of {member.name} is away at the moment", "try again in a moment"
+        why, hint = (
+            f"the session of {member.name} cannot be reached at the moment",
+            "try again in a moment",
+        )
     else:
         why = f"{member.name} does not run now, so nobody can be asked"
         hint = f"relay wrap --name {member.name} COMMAND starts it"

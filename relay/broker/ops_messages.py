@@ -192,7 +192,7 @@ class MessageOps:
         return None
 
     def event(self, request: ClientRequest[StoreEvent], batch: Batch) -> EventStored | None:
-        """Check one event that is no message; with ``outside`` it is of another channel."""
+        """Check one event that is not a message; with ``outside`` it is of another channel."""
         fields = request.fields
         if "outside" in fields:
             if not self._features.outside(request, batch):

@@ -440,15 +440,15 @@ def agent_line(command: str, folder: str) -> tuple[str, str, str, str]:
     version = version_of(path, {}, planner.PACKAGE)
     supported = version is not None and version >= planner.OLDEST
     if supported:
-        heard, hint = "its own words", f"if its screen has to stand in: {unseen}"
+        source, hint = "its transcript", f"where only its screen can be read: {unseen}"
     else:
         least = dotted(planner.OLDEST)
-        heard, hint = f"its screen: relay knows its interfaces from {least} on", unseen
+        source, hint = f"its screen: its other interfaces are supported from {least}", unseen
     shown = dotted(version) if version else "version unknown"
-    text = f"{shown}, heard through {heard} ({path})"
+    text = f"{shown}, relay reads {source} ({path})"
     hint = f"{hint} (docs/screen.md)"
     if newer := newer_than_checked(command, path, {}, folder):
-        text = f"{newer}, heard through {heard} ({path})"
+        text = f"{newer}, relay reads {source} ({path})"
         return "warn", text, hint, f"relay agent check {command}"
     return ("ok", text, hint, "") if supported else ("warn", text, hint, _install(planner.PACKAGE))
 
@@ -471,11 +471,11 @@ def profiled(home: Home) -> list[tuple[str, str, str, str, str]]:
         if path is not None and name not in PLANNERS and not notes:
             hint = f"{profile.unseen} (docs/screen.md)" if profile.unseen else ""
             if newer := newer_than_checked(name, path, {}, home.profiles):
-                text = f"{newer}, heard through its screen, by a profile ({path})"
+                text = f"{newer}, relay reads its screen, by a profile ({path})"
                 lines.append((name, "warn", text, hint, f"relay agent check {name}"))
                 continue
             checked = f", checked with {profile.checked_with}" if profile.checked_with else ""
-            text = f"heard through its screen, by a profile{checked} ({path})"
+            text = f"relay reads its screen, by a profile{checked} ({path})"
             lines.append((name, "ok", text, hint, ""))
     return lines
 

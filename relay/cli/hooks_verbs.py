@@ -247,9 +247,9 @@ def _input(options: Options) -> dict[str, Any]:
     try:
         fields = json.loads(options.input)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--input is no JSON: {error}", hint="give an object: {}") from None
+        raise UsageError(f"--input is not JSON: {error}", hint="give an object: {}") from None
     if not isinstance(fields, dict):
-        raise UsageError("--input is no JSON object", hint='for example {"tool_name": "Bash"}')
+        raise UsageError("--input is not a JSON object", hint='for example {"tool_name": "Bash"}')
     return fields
 
 

@@ -154,7 +154,9 @@ def agreed(question: str, *, yes: bool = False) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise UsageError("nobody is here to agree to that", hint="give --yes")
+        raise UsageError(
+            "this must be confirmed, and there is no terminal to ask on", hint="give --yes"
+        )
     sys.stderr.write(visible(f"{question} [y/N] "))
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -278,7 +278,7 @@ class Parser:
                     after = words[words.index(name) + 1 :][:1] if name in words else []
                     if after and after[0][:1].isdecimal():
                         hint = f"write it with =: {name}={after[0]}"
-            raise UsageError(f"{plain[0]!r} is one word too many", hint=hint)
+            raise UsageError(f"{plain[0]!r} is one argument too many", hint=hint)
         return values
 
     def _value(self, argument: _Argument, text: str) -> object:
@@ -387,7 +387,7 @@ def wait_seconds(text: str) -> float:
 def count(text: str) -> int:
     """A number from 1 to 10000."""
     if not text.isdecimal() or not 0 < int(text) <= 10_000:
-        raise BadValue(f"{text!r} is no number from 1 to 10000")
+        raise BadValue(f"{text!r} is not a number from 1 to 10000")
     return int(text)
 
 
@@ -410,7 +410,7 @@ def moment(text: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise BadValue(
-            f"{text!r} is no time (10m, 2h, 3d, 2026-01-31, 2026-01-31T12:00:00Z)"
+            f"{text!r} is not a time (10m, 2h, 3d, 2026-01-31, 2026-01-31T12:00:00Z)"
         ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)

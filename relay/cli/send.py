@@ -123,7 +123,7 @@ def ask_verb(options: Any) -> int:
     elif options.text is None:
         options.text = options.name  # the only word
     else:
-        raise UsageError(f"{options.text!r} is one word too many: --to says whom you ask")
+        raise UsageError(f"{options.text!r} is one argument too many: --to says whom you ask")
     if options.to is None:
         raise UsageError("ask whom, and what?", hint='relay ask NAME "TEXT"')
     options.mode = options.reply = None

@@ -14,7 +14,7 @@ from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home, working_folder
 from relay.core.visible import age, tone
-from relay.protocol.agent_ops import AGENTS, AgentRow
+from relay.protocol.agent_ops import AGENTS, AgentElsewhere, AgentRow
 from relay.protocol.broker_ops import STATUS
 from relay.protocol.item_ops import ITEMS, waiting_words
 
@@ -47,16 +47,34 @@ def add(verbs: Parser) -> None:
 
 def agents_verb(options: Any) -> int:
     """``relay agents``."""
-    rows = request(AGENTS)["agents"]
+    answer = request(AGENTS)
+    rows, elsewhere = answer["agents"], answer.get("elsewhere", [])
     if options.live:
         rows = [row for row in rows if row["state"] != "gone"]
+        elsewhere = [one for one in elsewhere if one["here"]]
     if options.json:
         output.as_json([_agent(row) for row in rows])
-    elif rows:
+        return 0
+    if rows:
         _print_agents(rows)
     else:
         output.note("no agents; relay wrap --name NAME COMMAND starts one")
+    if elsewhere:
+        output.data("")
+        now_ms = time.time_ns() // 1_000_000
+        table.table(
+            ("ELSEWHERE", "MACHINE"),
+            [(one["name"], _machine_of(one, now_ms)) for one in elsewhere],
+            width=table.columns(),
+        )
     return 0
+
+
+def _machine_of(one: AgentElsewhere, now_ms: int) -> str:
+    """How the machine of an agent elsewhere is."""
+    if one["here"]:
+        return "connected"
+    return "not seen yet" if one["seen_ms"] is None else f"away for {age(now_ms - one['seen_ms'])}"
 
 
 def _print_agents(rows: list[AgentRow]) -> None:

@@ -197,7 +197,7 @@ def plain(value: object, where: str, depth: int = 0) -> Any:
     found: Section = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            raise ConfigError(f"{where}: the key {key!r} is no text")
+            raise ConfigError(f"{where}: the key {key!r} is not text")
         name = key if free else snake(key)
         if name in found:
             raise ConfigError(f"{where} has {name!r} twice", hint=f"leave out {key!r}")
@@ -206,7 +206,7 @@ def plain(value: object, where: str, depth: int = 0) -> Any:
 
 
 def snake(key: str) -> str:
-    """``vectorStore`` as ``vector_store``; what is no name stays as it is."""
+    """``vectorStore`` as ``vector_store``; what is not a name stays as it is."""
     if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]*", key):
         return key
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()

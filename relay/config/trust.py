@@ -279,7 +279,7 @@ def _user_folder() -> str:
 
 
 def read_config(path: str) -> ConfigFile:
-    """The file's bytes and hash. Raises ConfigError when it cannot be read or is no file."""
+    """The file's bytes and hash. Raises ConfigError when it cannot be read or is not a file."""
     try:
         data = read_file(path, CONFIG_MAX)
     except IsADirectoryError:

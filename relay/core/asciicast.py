@@ -86,7 +86,7 @@ def _header(line: str) -> Header:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
-        raise CastError(1, "this is no asciicast: the first line is no JSON object") from None
+        raise CastError(1, "this is no asciicast: the first line is not a JSON object") from None
     if isinstance(fields, dict) and fields.get("version") == 1:
         raise CastError(1, "this is asciicast version 1; asciinema convert makes version 2 of it")
     if not isinstance(fields, dict) or fields.get("version") not in (2, 3):
@@ -129,7 +129,7 @@ def _events(numbered: Iterator[tuple[int, str]], relative: bool) -> Iterator[Cas
         except (ValueError, RecursionError):
             if not line.endswith("\n"):
                 return  # cut off, so it is the last
-            raise CastError(number, "this is no JSON") from None
+            raise CastError(number, "this is not JSON") from None
         event = _event(number, fields)
         # Times that go back (a file put together from two) would make time stand still.
         now = now + event.at if relative else max(now, event.at)

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: A larger file is no program that can be trusted. In bytes.
+#: A larger file is not a program that can be trusted. In bytes.
 PROGRAM_MAX = 16 * 1024 * 1024
 #: Seconds between two looks at a lock that is held: no system call waits for one with a deadline.
 _LOCK_POLL = 0.02
@@ -122,7 +122,7 @@ def _not_ours(path: str, why: str) -> PermissionError:
 
 
 def read_file(path: str, limit: int) -> bytes:
-    """The first ``limit`` + 1 bytes. Raises OSError: IsADirectoryError for all that is no file."""
+    """The first ``limit`` + 1 bytes. Raises OSError: IsADirectoryError for what is not a file."""
     # Not blocking: a FIFO that lies there must not stop anybody.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -135,7 +135,7 @@ def read_file(path: str, limit: int) -> bytes:
 
 
 def file_hash(path: str) -> str:
-    """The SHA-256 of a program. Raises OSError, also for what is no file or too large."""
+    """The SHA-256 of a program. Raises OSError, also for what is not a file or too large."""
     import hashlib  # verbs import this module at their start
 
     data = read_file(path, PROGRAM_MAX)

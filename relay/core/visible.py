@@ -85,7 +85,7 @@ def _broken(text: str) -> str:
     shown = [before]
     for piece in pieces:
         name, colon, rest = piece.partition(":")
-        begins = not before[-1:].strip() or name in _OWN  # an address is no pattern
+        begins = not before[-1:].strip() or name in _OWN  # an address is not a pattern
         if colon and begins and _is_namespace(name):
             shown.append(f"{name}\\:{rest}")
         else:

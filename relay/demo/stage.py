@@ -126,7 +126,7 @@ def receive(actor: Actor, out: Callable[[str], None]) -> None:
 
 
 def folded(text: str, columns: int | None) -> list[str]:
-    """``text`` in rows that fit beside the names; whole when stdout is no terminal."""
+    """``text`` in rows that fit beside the names; whole when stdout is not a terminal."""
     return [text] if columns is None else textwrap.wrap(text, max(20, columns - _MARGIN))
 
 

@@ -54,7 +54,7 @@ class Misses:
         return ""
 
     def near(self, line: str, inside: str = "") -> tuple[str, str]:
-        """The kind of mistake by which ``line`` is no message, and why; two times "" mostly.
+        """The kind of mistake by which ``line`` is not a message, and why; two times "" mostly.
 
         Narrower than ``why_not``, for an agent is told of it: a whole directive but for one slip,
         at the start of a line. What is code, quoted or named in passing is none.

@@ -379,7 +379,7 @@ def _read(message: object) -> tuple[HookEventName, Mapping[str, Any]]:
         raise RefusedRequest(invalid, "the request has no event_name")
     given = message.get("input")
     if not isinstance(given, Mapping):
-        raise RefusedRequest(invalid, "the request has no input, or one that is no object")
+        raise RefusedRequest(invalid, "the request has no input, or one that is not an object")
     try:
         return event_name(named), given
     except RegistrationError as error:

@@ -100,7 +100,7 @@ def _object(value: object) -> str:
     if not isinstance(value, Mapping):
         return f"is {shown(value)}, not an object"
     odd = next((key for key in value if not isinstance(key, str)), None)
-    return "" if odd is None else f"has the key {shown(odd)}, which is no string"
+    return "" if odd is None else f"has the key {shown(odd)}, which is not a string"
 
 
 def _seconds(value: object) -> str:
@@ -379,7 +379,7 @@ def problem(event: HookEventName, payload: object) -> str:
         return f"the input of {event.registration} is {shown(payload)}, not an object"
     odd = next((key for key in payload if not isinstance(key, str)), None)
     if odd is not None:
-        return f"the input of {event.registration} has the key {shown(odd)}, which is no string"
+        return f"the input of {event.registration} has the key {shown(odd)}, which is not a string"
     if (named := payload.get("hook_event_name")) not in (None, event.value):
         return f"hook_event_name is {shown(named)}, but the event is {event.value}"
     for name, check in EVENTS[event].required.items():

@@ -241,7 +241,7 @@ class HookRun:
     error: str = ""
     #: Seconds.
     duration: float = 0.0
-    #: None for what is no program, and for one that never ran.
+    #: None for what is not a program, and for one that never ran.
     exit_status: int | None = None
     #: Cut to a bounded length.
     stdout: str = ""

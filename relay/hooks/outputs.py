@@ -314,7 +314,7 @@ def _refuse_hidden_decision(text: str) -> None:
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _json_problem(error: Exception) -> str:

@@ -110,7 +110,7 @@ def as_event(request: WebhookRequest) -> Json:
     try:
         content = request.body.decode()
     except UnicodeDecodeError:
-        raise Refused(415, "the body is no text") from None
+        raise Refused(415, "the body is not text") from None
     return {"content": content}
 
 

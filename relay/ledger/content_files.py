@@ -1,4 +1,4 @@
-"""Content that is no text: files beside the ledger, each named by the hash of what is in it.
+"""Content that is not text: files beside the ledger, each named by the hash of what is in it.
 
 Whoever brings an event stores its files; the broker stores only their rows.
 """

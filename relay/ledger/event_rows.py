@@ -33,7 +33,7 @@ _EVENT = (
 
 @dataclass(frozen=True, slots=True)
 class ContentFile:
-    """Content that is no text: a file of relay.ledger.content_files, by its hash. Size in bytes."""
+    """Content that is not text: a file of relay.ledger.content_files, by its hash. Size: bytes."""
 
     sha256: str
     name: str

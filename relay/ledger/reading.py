@@ -101,7 +101,7 @@ def _select(
         except (sqlite3.Error, sqlite3.Warning, MemoryError, ValueError) as error:
             raise _refused(error, path, seconds) from error
         if not columns:
-            raise UsageError("that is no SELECT", hint=_HINT)
+            raise UsageError("that is not a SELECT", hint=_HINT)
         return QueryAnswer(columns, rows, more=False)
 
 

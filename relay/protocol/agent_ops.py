@@ -86,11 +86,20 @@ class AgentStateKnown(Record):
     wants: list[str]  # kinds of events that the session reports only because it is asked to
 
 
+class AgentElsewhere(Record):
+    """An agent on another machine."""
+
+    name: str  # as messages are sent to it: NAME@MACHINE
+    here: bool  # its machine is connected now
+    seen_ms: int | None  # when its machine was heard of last
+
+
 class Agents(Record):
     """All known agents, those that run first."""
 
     agents: list[AgentRow]
     persons: list[str]
+    elsewhere: list[AgentElsewhere]  # none where a feature knows of no other machine
 
 
 class PersonSpoke(Request):

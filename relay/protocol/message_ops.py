@@ -214,7 +214,7 @@ class MessageSent(From):
 
 
 class StoreEvent(Request, FromMaybe):
-    """Store an event that is no message; with ``outside`` it is of another channel."""
+    """Store an event that is not a message; with ``outside`` it is of another channel."""
 
     kind: NotRequired[str]  # needed without ``outside``
     body: NotRequired[str | None]

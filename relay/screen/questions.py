@@ -386,7 +386,7 @@ def _cut(rows: list[str]) -> list[int]:
 
 
 def _other_choices(rows: list[str], at: int, focus: re.Match[str], hints: bool) -> list[int]:
-    """Which rows beside the one in focus are choices, too; none where that is no choice."""
+    """Which rows beside the one in focus are choices, too; none where that is not a choice."""
     label, mark = focus[4], focus[2]
     if len(label) > _CHOICE_MAX:
         label = label[:_CHOICE_MAX]

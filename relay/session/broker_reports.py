@@ -227,7 +227,11 @@ class BrokerReports:
             del self._untold[1]  # the first is being sent
             if not self._left_out:
                 self._left_out = True
-                self._events.post(PersonNote("the broker is away for long: some events are lost"))
+                self._events.post(
+                    PersonNote(
+                        "the broker has been unreachable for too long: some events were lost"
+                    )
+                )
         if len(self._untold) == 1:
             self._tasks.spawn(self._tell_events())
 

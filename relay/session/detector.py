@@ -169,8 +169,8 @@ def _told(line: str, why: str) -> str:
     shown = line.strip()
     shown = shown if len(shown) <= SHOWN_MAX else shown[: SHOWN_MAX - 1] + "…"
     return (
-        f'the line "{shown}" is no message and did nothing: {why}. A message is a line that begins'
-        " with the address, such as @relay:Bob and the text. If none was meant, do nothing"
+        f'the line "{shown}" is not a message and did nothing: {why}. A message is a line that'
+        " begins with the address, such as @relay:Bob and the text. If none was meant, do nothing"
     )
 
 

@@ -165,9 +165,9 @@ class HookServer:
         try:
             event = json.loads(request.body)
         except (ValueError, RecursionError) as error:
-            raise Refused(400, "the body is no JSON") from error
+            raise Refused(400, "the body is not JSON") from error
         if not isinstance(event, dict):
-            raise Refused(400, "the body is no JSON object")
+            raise Refused(400, "the body is not a JSON object")
         event["relay"] = {
             name[len(_PREFIX) :].decode(): value.decode("utf-8", "replace")
             for name, value in request.headers.items()

@@ -259,7 +259,7 @@ class Lifecycle:
 QUIET = 1.0
 QUIET_UNKNOWN = 4.0
 #: The note to the person when the time was too short.
-HOOKS_LATE = "the session-end hooks took too long: the agent was told nothing"
+HOOKS_LATE = "the session-end hooks took too long: the agent got no message"
 AGENT_LATE = "the agent was not done with what its last hooks told it"
 
 

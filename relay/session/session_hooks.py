@@ -160,7 +160,7 @@ class RemoteRequests:
         kind, request = push["kind"], push["request"]
         if (answer := self._answers.get(str(kind))) is not None:
             if not isinstance(request, Mapping):
-                raise UsageError("the request is no object")
+                raise UsageError("the request is not an object")
             try:
                 return await answer(request, push.get("by") == "person")
             finally:  # it may have seen the screen anew, and then the broker is told of that
@@ -272,7 +272,10 @@ class SessionHookLog:
                 while self._waiting:
                     await self._send_some()
         except (TimeoutError, RelayError):
-            self._note(f"{len(self._waiting)} runs of hooks are in no ledger: the broker is away")
+            self._note(
+                f"{len(self._waiting)} runs of hooks were not recorded:"
+                " the broker cannot be reached"
+            )
 
     async def _send(self) -> None:
         try:

@@ -144,8 +144,8 @@ def _connect(home: Home, name: str) -> socket.socket:
 
 
 def _prove(connection: socket.socket, home: Home, name: str) -> None:
-    """Raises RelayError unless the kernel says that the other end is no agent's, or that the agent
-    ``name`` runs below it: then it is a helper's, whose terminal is inside another agent."""
+    """Raises RelayError unless the kernel says that the other end is not an agent's, or that the
+    agent ``name`` runs below it: then it is a helper's, whose terminal is inside another agent."""
     line = processes.peer(connection)
     side = processes.side_of(line)
     if side is processes.PERSON or not processes.MARKS:

@@ -98,7 +98,7 @@ def test_a_link_is_not_used(own: Path, tmp_path: Path) -> None:
     [
         ("speed: 3", "1: there is no 'speed' here (known: "),
         ("enter: x\nenter: y", "2: 'enter' is here twice, first in line 1"),
-        ("\ninput:\n  prompt: '['", "3: input.prompt: this is no regular expression"),
+        ("\ninput:\n  prompt: '['", "3: input.prompt: this is not a regular expression"),
         ("input: [1]", "1: input: names with values are meant here"),
         ("dialog: who", "1: dialog: a list is meant here"),
         ("dialog: [{a: b}]", "1: dialog: text is meant here"),

@@ -157,7 +157,7 @@ def test_a_program_with_a_profile_is_named_and_a_profile_that_is_wrong_too(
         file.chmod(0o600)
     found = _checks(home, tmp_path)
     assert found["chatty"].text == (
-        f"heard through its screen, by a profile, checked with 1.2 ({path / 'chatty'})"
+        f"relay reads its screen, by a profile, checked with 1.2 ({path / 'chatty'})"
     )
     assert found["chatty"].hint == "code looks live (docs/screen.md)"
     assert found["newer"].text.startswith("0.74.0 (newer than 0.73.10, which relay")
@@ -183,11 +183,11 @@ def test_agents_are_found_with_their_versions_and_not_run(
     program(path, "gemini")
     found = _checks(home, tmp_path)
     checked = find_profile("claude")[0].checked_with
-    newer = f"9.8.7 (newer than {checked}, which relay was checked with), heard through its own"
+    newer = f"9.8.7 (newer than {checked}, which relay was checked with), relay reads its"
     assert found["claude"].text.startswith(newer)
     assert (found["claude"].level, found["claude"].fix) == ("warn", "relay agent check claude")
-    assert found["codex"].text.startswith("0.1.3, heard through its screen")
-    assert found["codex"].level == "warn" and "from 0.169.0 on" in found["codex"].text
+    assert found["codex"].text.startswith("0.1.3, relay reads its screen")
+    assert found["codex"].level == "warn" and "from 0.169.0" in found["codex"].text
     assert found["aider"].text.startswith("0.9.1, ")
     assert found["gemini"].text.startswith("version unknown, ")
     assert found["qwen"].level == "absent"

@@ -104,7 +104,7 @@ def test_a_failure_is_shown_and_is_the_status(
 def test_bad_input_is_explained(hooks: Hooks) -> None:
     for words, what in (
         (("before_tol",), "unknown event"),
-        (("idle", "--input", "{"), "no JSON"),
+        (("idle", "--input", "{"), "not JSON"),
         (("idle", "--input", "[1]"), "no JSON object"),
         (("on_tool_call",), "is two events"),
         (("before_tool",), "has no tool_name"),

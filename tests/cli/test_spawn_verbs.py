@@ -50,7 +50,7 @@ def test_a_helper_of_an_agent_is_brought_back_by_its_name_and_a_yes(
     [row] = printed_json(capsys)
     said = "was started by the agent Lead; relay resume Bob brings it back as yours ("
     assert row["error"].startswith(said)
-    with pytest.raises(UsageError, match="nobody is here"):
+    with pytest.raises(UsageError, match="must be confirmed"):
         verbs("resume", "Bob")
     assert started == []
     verbs("resume", "Bob", "--yes")
@@ -69,7 +69,7 @@ def test_what_is_brought_back_without_a_question_is_what_the_ledger_has(
     assert started == [Spawn("Ann", ["claude", "-p"], "/")]
     errors = {row["name"]: row.get("error") for row in printed_json(capsys)}
     assert errors["Eve"].startswith("is not in the ledger, so an agent may have written it")
-    with pytest.raises(UsageError, match="nobody is here"):
+    with pytest.raises(UsageError, match="must be confirmed"):
         verbs("resume", "Eve")
     assert len(started) == 1
 
@@ -168,6 +168,6 @@ def test_where_no_session_registers_that_is_said(
 ) -> None:
     words, silent = os.pipe()
     monkeypatch.setattr(spawning, "_start_host", lambda *_: (words, 1))
-    with pytest.raises(Timeout, match="Bob runs, but its session has not registered with relay"):
+    with pytest.raises(Timeout, match="Bob is running, but had not registered with relay"):
         spawn(broker_home, Spawn("Bob", ["true"], "/"), wait=0.1)
     os.close(silent)

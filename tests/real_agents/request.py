@@ -26,7 +26,7 @@ class Turn:
     """One message of a conversation: whether the model said it, and its content blocks.
 
     A block is ``{"type": "text", "text": …}``, ``{"type": "tool_result", "content": …}`` or
-    something else, which is no text.
+    something else, which is not text.
     """
 
     own: bool

@@ -106,7 +106,7 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
 
 
 def test_a_near_miss_is_told_once(binary_of: Binary, tmp_path: Path, model: ScriptedModel) -> None:
-    told = "is no message and did nothing"
+    told = "is not a message and did nothing"
     model.when("tell Bob", Say("@relay: Bob hello"))
     model.when(told, Say("@relay: Bob hello again"))
     with room(tmp_path, model) as people:

@@ -346,7 +346,7 @@ async def test_at_the_end_what_waits_is_stored_or_said_to_be_lost() -> None:
         await desk.log.settle(5)
         await desk.tasks.end(5)
     assert desk.stored == [["a"]]
-    assert desk.notes() == ["1 runs of hooks are in no ledger: the broker is away"]
+    assert desk.notes() == ["1 runs of hooks were not recorded: the broker cannot be reached"]
 
 
 @pytest.mark.parametrize("verbose", [False, True])

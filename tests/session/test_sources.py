@@ -253,7 +253,9 @@ def test_a_near_miss_of_the_agents_own_words_is_told_once_for_each_kind() -> Non
     events = [Line("m1", text) for text in words.split("\n")]
     desk.hear(desk.ears.hook({"events": events}, 1.0))
     (told,) = desk.misses
-    assert told.startswith('the line "@relay: Bob one" is no message') and "a space stands" in told
+    assert (
+        told.startswith('the line "@relay: Bob one" is not a message') and "a space stands" in told
+    )
     assert not Scanner(("relay",)).line(told)
     # What the agent says to that in the same words is not told again, nor by a next session.
     saved = json.loads(desk.ears.checkpoint({}))["hearing"]

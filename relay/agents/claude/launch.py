@@ -179,7 +179,7 @@ def _server(theirs: dict[str, Any]) -> list[str]:
     command, *arguments = mcp_command()
     permissions = theirs.get("permissions") or {}
     if not isinstance(permissions, dict):
-        raise ValueError("their permissions are no JSON object")
+        raise ValueError("their permissions are not a JSON object")
     allowed = [*(permissions.get("allow") or []), f"mcp__{MCP}"]
     theirs["permissions"] = {**permissions, "allow": allowed}
     server = {"type": "stdio", "command": command, "args": arguments}
@@ -218,7 +218,7 @@ def _take_settings(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
             text = file.read()
     settings = json.loads(text)
     if not isinstance(settings, dict):
-        raise ValueError("they are no JSON object")
+        raise ValueError("they are not a JSON object")
     return read.without(options), settings
 
 

@@ -271,7 +271,7 @@ class MessagesState:
     #: Streams that are open from the transcript.
     written: RecentSet[str] = field(default_factory=lambda: RecentSet(MESSAGES_MAX))
     prompt: str = ""
-    #: The API's id of a message whose last block was no text.
+    #: The API's id of a message whose last block was not text.
     broken: str | None = None
 
 

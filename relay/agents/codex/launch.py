@@ -183,7 +183,7 @@ def hook_flags(run: Run, read: Arguments) -> tuple[list[str], list[str]]:
     theirs, kept = _take(read)
     trust = theirs.pop("state", {})
     if not isinstance(trust, dict):
-        raise ValueError("hooks.state is no table")
+        raise ValueError("hooks.state is not a table")
     added = ours(run)
     whole = merged(theirs, added)
     for event, groups in added.items():

@@ -350,7 +350,7 @@ class OpencodeClient:
         try:
             return json.loads(answer.body) if answer.body.strip() else None
         except ValueError as error:
-            raise ServerError("an answer that is no JSON") from error
+            raise ServerError("an answer that is not JSON") from error
 
     @asynccontextmanager
     async def stream(self, path: str) -> AsyncIterator[ResponseStream]:

@@ -44,7 +44,7 @@ Kind = Literal[
     "open",  # a block of text begins; id
     "text",  # the block goes on; text, id is that of this event
     "error",  # the API's error, in the place of text; text
-    "other",  # something that is no text begins: a block of thinking, a tool call (its id)
+    "other",  # something that is not text begins: a block of thinking, a tool call (its id)
     "close",  # the block is complete, or was broken off
     "said",  # the assistant's message is complete; text is "tools" when it holds calls; number
     "stop",  # the answer is over

@@ -168,7 +168,7 @@ class Automations(OtherHandlers):
         """What automations have added to the message ``seq``, as JSON."""
         added = self.runs.enriched(seq, CONTEXT_BYTES) if self.active else None
         text = json_text.dumps(added, ascii=False) if added else ""
-        return text.encode(errors="replace").decode()  # a lone surrogate is no text
+        return text.encode(errors="replace").decode()  # a lone surrogate is not text
 
     # -- what is due
 

@@ -365,7 +365,7 @@ def _json(value: object, what: str, limit: int = CONFIG_MAX) -> None:
         usable = isinstance(value, Mapping) and json_text.size_of(value) <= limit
         usable = usable and json.loads(json.dumps(value)) == value
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{what} is no JSON: {error}") from error
+        raise UsageError(f"{what} is not JSON: {error}") from error
     if not usable:
         raise UsageError(f"{what} must be a dictionary in JSON's types, of at most {limit} bytes")
 

@@ -331,7 +331,7 @@ def _file(path: str) -> Json:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no UTF-8") from error
+        raise UsageError(f"{path} is not UTF-8") from error
     agents = check(source, path)
     return {"path": path, "source": source} | ({"agents": agents} if agents else {})
 
@@ -507,7 +507,9 @@ def _event(given: str | None) -> Json:
     try:
         event = json_text.loads(text)
     except ValueError as error:
-        raise UsageError(f"the event is no JSON: {error}", hint=f"for example {_EXAMPLE}") from None
+        raise UsageError(
+            f"the event is not JSON: {error}", hint=f"for example {_EXAMPLE}"
+        ) from None
     return {"event": event}
 
 

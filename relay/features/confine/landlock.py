@@ -24,7 +24,7 @@ _WRITE_FILE, _TRUNCATE, _IOCTL_DEV = 1 << 1, 1 << 14, 1 << 15
 _REFER = 1 << 13
 #: Removing folders and files; making devices, folders, files, sockets, pipes, block devices, links.
 _CHANGE_FOLDER = sum(1 << bit for bit in range(4, 13))
-#: What a file that is no folder can be allowed.
+#: What a file that is not a folder can be allowed.
 _OF_A_FILE = _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
 _ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
 

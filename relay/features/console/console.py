@@ -191,7 +191,13 @@ class FullScreen:
         loop.set_exception_handler(self._failed)
         await self._link.start()
         side = [
-            loop.create_task(one) for one in (self._link.follow(), self._link.look(), self._paint())
+            loop.create_task(one)
+            for one in (
+                self._link.follow(),
+                self._link.look(),
+                self._link.look_elsewhere(),
+                self._paint(),
+            )
         ]
         for task in side:
             task.add_done_callback(self._ended)

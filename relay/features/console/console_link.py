@@ -8,6 +8,7 @@ Nothing here keeps the keys waiting: each request is a task of its own with a de
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -32,6 +33,8 @@ HISTORY_SHOWN, FOUND_MAX = 200, 200
 RESTART = 5.0
 #: Between two looks at the screen that is shown, and when the agent shows none. Seconds.
 LOOK_EVERY, LOOK_AGAIN = 0.5, 2.0
+#: Between two looks at the agents of other machines. Seconds.
+ELSEWHERE_EVERY = 10.0
 
 
 class ConsoleLink:
@@ -63,6 +66,7 @@ class ConsoleLink:
         rows = [row for row in inbox["rows"] if row["id"] not in ids] + history["rows"]
         rows.sort(key=lambda row: row["created_ms"])
         self.state.channels = [visible(str(row["channel"])) for row in channels["rows"]]
+        self.state.take_elsewhere(agents.get("elsewhere", []))
         self.state.start_with(agents["agents"], items["rows"], rows)
 
     async def follow(self) -> None:
@@ -94,6 +98,15 @@ class ConsoleLink:
     def can_attach(self, name: str) -> bool:
         """Whether the agent's terminal is relay's to show here, as ``relay spawn`` makes it."""
         return os.path.exists(self._client.home.host_socket(name))
+
+    async def look_elsewhere(self) -> None:
+        """Keep the agents of other machines up to date, for ever."""
+        while True:
+            await asyncio.sleep(ELSEWHERE_EVERY)
+            with contextlib.suppress(RelayError):  # follow() says what is wrong
+                answer = await self._client.request(AGENTS)
+                if self.state.take_elsewhere(answer.get("elsewhere", [])):
+                    self._changed(False)
 
     async def screen_lines(self, name: str) -> tuple[list[Row], str]:
         """What an agent shows now, in its colours, or else why that is unknown."""

@@ -5,7 +5,7 @@ what there is to show out; every text that somebody else wrote is made visible o
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +82,8 @@ class ConsoleState:
         self.agents: dict[str, Json] = {}
         self.items: OrderedDict[str, Json] = OrderedDict()
         self.channels: list[str] = []
+        #: Agents of other machines: their names, and since when their machine is away; None: here.
+        self.elsewhere: list[tuple[str, int | None]] = []
         self.lines: deque[TrafficLine] = deque(maxlen=LINES_MAX)
         self._messages: dict[str, TrafficLine] = {}
         #: How many lines there were.
@@ -143,6 +145,15 @@ class ConsoleState:
                 line.n = n
         if not self.chosen and self.agents:
             self.chosen = self.listed()[0]["name"]
+
+    def take_elsewhere(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """The agents of other machines. Whether that is news."""
+        found = [
+            (visible(row["name"]), None if row["here"] else row["seen_ms"] or 0)
+            for row in rows[:AGENTS_MAX]
+        ]
+        before, self.elsewhere = self.elsewhere, found
+        return before != found
 
     def _past(self, row: Json) -> None:
         """A row of ``history``: one delivery of a message."""

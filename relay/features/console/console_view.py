@@ -276,7 +276,24 @@ class _View:
         return f"traffic{of}"
 
     def _agents(self, width: int, height: int) -> list[Row]:
-        """The agents, with the chosen one in sight."""
+        """The agents, with the chosen one in sight; below, where there is room, those elsewhere."""
+        rows = self._agents_here(width, height)
+        far = [self._elsewhere(*one, width) for one in self.state.elsewhere]
+        room = height - len(rows) - 1
+        if not far or room < 1:
+            return rows
+        if len(far) > room:
+            hidden = len(far) - room + 1
+            far = [*far[: room - 1], [("class:dim", f"  {hidden} more: relay agents")]]
+        return [*rows, [("class:rule", self._rule("elsewhere", width))], *far]
+
+    def _elsewhere(self, name: str, away_ms: int | None, width: int) -> Row:
+        away = "" if away_ms is None else "away"
+        if away_ms:
+            away += f" {age(self.now_ms - away_ms)}"
+        return [("class:dim", self._sides(f" {name}", away, width))]
+
+    def _agents_here(self, width: int, height: int) -> list[Row]:
         blocks = [
             (row["name"], self._agent(row, width, height)) for row in self.state.listed(self.now_ms)
         ]

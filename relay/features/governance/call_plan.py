@@ -332,7 +332,7 @@ class _Finder:
 
 
 def named(path: str) -> str:
-    """A path as text that can be stored: bytes that are no UTF-8 are written as escapes."""
+    """A path as text that can be stored: bytes that are not UTF-8 are written as escapes."""
     return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 

@@ -251,7 +251,7 @@ class CallRecords:
         for path, now in read_states(held).items():
             lease = held[path]
             was = read.get(lease.path, ABSENT).removeprefix(UNREAD)
-            # A name that is no UTF-8 is not the file's own.
+            # A name that is not UTF-8 is not the file's own.
             if now.hash != was and not now.is_folder and not now.odd and "\\" not in lease.path:
                 files.setdefault(lease.intent, []).append(opaque(lease.path, was, now.hash))
         for intent_id, changed in files.items():
@@ -367,7 +367,7 @@ class CallRecords:
     def _mutation(
         self, target: Target, known: _Pending, now: Mapping[str, FileState]
     ) -> FileMutation | None:
-        """What became of one file; None for what is no file, or told of elsewhere."""
+        """What became of one file; None for what is not a file, or told of elsewhere."""
         after = now.get(target.path)
         if after is None or target.key is None or after.is_folder or after.odd or target.moved:
             return None

@@ -172,7 +172,7 @@ def _outermost(places: Iterable[str]) -> tuple[str, ...]:
 
 
 def _files(places: Iterable[str], root: str, but: set[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """What is in ``places`` and is no folder, without what is in ``but``."""
+    """What is in ``places`` and is not a folder, without what is in ``but``."""
     waiting = []
     for place in places:
         try:

@@ -61,10 +61,10 @@ def real_places(path: str, cwd: str, *, follow: bool = True) -> tuple[str, ...]:
     """Where ``path`` is: the name itself in its real folder and, to ``follow`` a link, what it
     leads to.
 
-    Parents that do not exist yet are taken as named. Raises ValueError for what is no path.
+    Parents that do not exist yet are taken as named. Raises ValueError for what is not a path.
     """
     if not path or "\0" in path:
-        raise ValueError("it is no path")
+        raise ValueError("it is not a path")
     if path == "~" or path.startswith("~/"):
         path = os.path.expanduser(path)
     whole = os.path.join(cwd, path)

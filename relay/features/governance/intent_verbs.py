@@ -246,7 +246,7 @@ def _asked_for(options: Options) -> Json:
             fields["agent"] = options.agent
         elif client.is_person and not wrapped():
             raise UsageError(
-                "you are no agent: say which one works on it",
+                "you are not an agent: say which one works on it",
                 hint=f"relay intent select {options.id} --agent NAME",
             )
         found: Json = client.request(ASK, **fields, **output.speaker())["response"]

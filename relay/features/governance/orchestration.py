@@ -51,7 +51,7 @@ _LOCK_WAIT, _LOCK_POLL = 5.0, 0.01
 _SAID = {
     errno.ELOOP: "it is a link",
     errno.ENOENT: f"the folder {FOLDER} is not there",
-    errno.ENOTDIR: f"{FOLDER} is no folder",
+    errno.ENOTDIR: f"{FOLDER} is not a folder",
 }
 
 
@@ -145,7 +145,7 @@ def _wait_for_lock(folder: int) -> None:
 
 
 _MAKE = "relay init --governed writes one to begin with"
-#: A byte that is no UTF-8, as it was read.
+#: A byte that is not UTF-8, as it was read.
 _ODD = re.compile("[\udc80-\udcff]")
 
 

@@ -148,7 +148,7 @@ def own_folders(source: str | None) -> list[str]:
 
 
 def files_below(roots: list[str], counts: Counts, *, given: bool) -> Iterator[FoundFile]:
-    """The files below the roots; links in them are not followed, what is no file is left out."""
+    """The files below the roots; links in them are not followed, what is not a file is left out."""
     for root in roots:
         path = os.path.realpath(root)
         try:
@@ -195,7 +195,7 @@ def _ingest(
     try:
         found.path.encode()
     except UnicodeEncodeError as error:
-        raise UsageError("its name is no Unicode") from error
+        raise UsageError("its name is not Unicode") from error
     with open_file(found.path) as file:
         status = os.fstat(file.fileno())
         inode = f"{status.st_dev}:{status.st_ino}"
@@ -238,14 +238,14 @@ def _ingest(
 
 
 def open_file(path: str) -> IO[bytes]:
-    """Open a file to read it. Raises OSError, also where it is no file, or a link."""
+    """Open a file to read it. Raises OSError, also where it is not a file, or a link."""
 
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     file = os.fdopen(os.open(path, flags), "rb")
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
-    raise OSError(errno.EINVAL, "it is no file")
+    raise OSError(errno.EINVAL, "it is not a file")
 
 
 class _Place:

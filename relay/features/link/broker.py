@@ -48,12 +48,15 @@ from relay.features.link.ops import (
 )
 from relay.ledger import queries
 from relay.ledger.schema import Delivery
+from relay.protocol.agent_ops import AgentElsewhere
 from relay.protocol.broker import Json
 from relay.protocol.message_ops import Send
 from relay.protocol.op import Request
 
 #: What may be granted to another machine, beside messages.
 RIGHTS = ("interrupt", "person")
+#: Why a message is refused that is for nobody here.
+_NOBODY = "nobody is called that"
 #: Messages to one machine that it has not stored, at most; and those that are under way.
 OUTBOX, WINDOW = 10_000, 64
 #: Seconds: between two words about oneself, until a silent machine counts as away, until a message
@@ -215,7 +218,7 @@ class LinkFeature(BrokerFeature):
         if not colon:
             host, port = address, str(PORT)
         if not port.isdigit():
-            raise UsageError(f"{address!r} is no address", hint="--address HOST or HOST:PORT")
+            raise UsageError(f"{address!r} is not an address", hint="--address HOST or HOST:PORT")
         self._later.answer(request, batch, partial(self._make, name, f"{host}:{port}"), _as_it_is)
         return None
 
@@ -328,6 +331,7 @@ class LinkFeature(BrokerFeature):
             self._ledger.change("DELETE FROM link_outbox WHERE machine=?", (name,))
             self._ledger.change("DELETE FROM link_machines WHERE name=?", (name,))
             self._ledger.change("DELETE FROM link_arrived WHERE machine=?", (name,))
+            self._ledger.change("DELETE FROM link_refused WHERE machine=?", (name,))
             self._heard.pop(name, None)
 
     def allow(self, request: ClientRequest[LinkChange], batch: Batch) -> LinkState:
@@ -362,6 +366,15 @@ class LinkFeature(BrokerFeature):
         return (
             self._wire.connected.is_set() and time.monotonic() - self._heard.get(name, -AWAY) < AWAY
         )
+
+    def agents_elsewhere(self) -> list[AgentElsewhere]:
+        """Those of the linked machines, as these told them last."""
+        machines = self._state()["machines"]
+        return [
+            {"name": f"{name}@{one['name']}", "here": one["here"], "seen_ms": one["seen_ms"]}
+            for one in machines
+            for name in one["agents"]
+        ]
 
     def elsewhere(self, to: str, fields: Send) -> Sequence[Route]:
         """``Bob@machine``; a name that only one machine has; everyone, or a #channel, there."""
@@ -572,7 +585,7 @@ class LinkFeature(BrokerFeature):
         id_ = checked_id(told.id)
         sender = f"{told.sender}@{machine}"
         if not valid_name(told.sender) or len(told.body.encode()) > BODY_MAX or not told.to:
-            raise UsageError("that is no message")
+            raise UsageError("that is not a message")
         if self._ledger.known([id_]):
             return queries.sender_of(self._ledger, id_) == sender.lower()
         found = self._ledger.row("SELECT last FROM link_arrived WHERE machine=?", (machine,))
@@ -584,10 +597,20 @@ class LinkFeature(BrokerFeature):
         )
         row = self._ledger.row("SELECT rights FROM link_machines WHERE name=?", (machine,))
         rights = row[0].split() if row else []
+        if self._refusal(machine, id_) is not None:
+            return True  # its receipt was lost: what holds now is not asked again
         if told.mode == QueueMode.INTERRUPT.value and "interrupt" not in rights:
-            return True  # refused: see _how_far
+            allowed = " ".join(sorted({*rights, "interrupt"}))
+            self._refuse(
+                machine,
+                id_,
+                f"{machine} may not interrupt here; on {self._wire.link.name}, its person can"
+                f" allow it: relay link allow {machine} {allowed}",
+            )
+            return True
         routes = self._recipients(told.to)
         if not routes:
+            self._refuse(machine, id_, _NOBODY)
             return True
         is_person = told.person and "person" in rights
         meta: Json = {"proven": True} if is_person else {}
@@ -618,6 +641,23 @@ class LinkFeature(BrokerFeature):
         self._parts.kernel.windows.collect(message, batch)
         return True
 
+    def _refuse(self, machine: str, id_: str, reason: str) -> None:
+        """Remember that it is not taken, and why: its sender hears it as often as it asks."""
+        self._ledger.change(
+            "INSERT INTO link_refused (machine, id, reason) VALUES (?,?,?)", (machine, id_, reason)
+        )
+        self._ledger.change(
+            "DELETE FROM link_refused WHERE machine=? AND n <= (SELECT max(n) FROM link_refused)-?",
+            (machine, OUTBOX),
+        )
+
+    def _refusal(self, machine: str, id_: str) -> str | None:
+        """Why this message was not taken; None: it was not refused."""
+        found = self._ledger.row(
+            "SELECT reason FROM link_refused WHERE machine=? AND id=?", (machine, id_)
+        )
+        return None if found is None else str(found[0])
+
     def _recipients(self, names: list[str]) -> list[Route]:
         """Those of the names that are here. Agents and people, none of another machine."""
         members = self._directory.members
@@ -640,13 +680,14 @@ class LinkFeature(BrokerFeature):
         if (sender or "").endswith(f"@{machine}"):
             rows = self._directory.with_absence(queries.deliveries(self._ledger, id_))
         names = {row["to"].lower() for row in rows}
+        refusal = self._refusal(machine, id_)
         found = [_Far(id_, row["to"], row["state"], row["reason"]) for row in rows]
         for name in to:
-            if name == EVERYONE or name[:1] == "#":
+            to_all = name == EVERYONE or name[:1] == "#"
+            if to_all and refusal in (None, _NOBODY):
                 found.append(_Far(id_, name, "seen", f"given to {len(rows)} there"))
-            elif self._directory.meant(name).lower() not in names:
-                why = "nobody is called that, or may be interrupted from elsewhere"
-                found.append(_Far(id_, name, "failed", why))
+            elif to_all or self._directory.meant(name).lower() not in names:
+                found.append(_Far(id_, name, "failed", refusal or _NOBODY))
             elif name.lower() not in names:
                 one = next(
                     far for far in found if far.to.lower() == self._directory.meant(name).lower()

@@ -83,7 +83,7 @@ class Code:
                 return cls(*told)
         except ValueError:
             pass
-        raise UsageError("this is no code of relay link new", hint="copy all of it: relay1:…")
+        raise UsageError("this is not a code from relay link new", hint="copy all of it: relay1:…")
 
 
 class LinkFolder:

@@ -22,4 +22,14 @@ MIGRATIONS = (
             rights TEXT NOT NULL DEFAULT ''
         )""",
     ),
+    (
+        # Messages that were not taken, by id: one that comes again is not judged again.
+        """CREATE TABLE link_refused (
+            n INTEGER PRIMARY KEY,
+            machine TEXT NOT NULL,
+            id TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            UNIQUE (machine, id)
+        )""",
+    ),
 )

@@ -276,7 +276,7 @@ class Wire:
             elif machine_name(name) in link.machines:
                 why = f"there is a machine called {name} already: choose another --name"
             elif not (len(key) == 56 and key.isalnum() and key[0] == "U"):
-                why = "that is no public key"
+                why = "that is not a public key"
         except (ValueError, KeyError, TypeError, RelayError) as error:
             why = f"this cannot be read: {error}"
         if why:

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 #: Memories, and bytes of their lines, in one request of an import.
 _IMPORT_ROWS, _IMPORT_SIZE = 500, 1024 * 1024
-#: A line of an import is longer only if it is no memory. Bytes.
+#: A line of an import is longer only if it is not a memory. Bytes.
 LINE_MAX = 256 * 1024
 #: What an import counts.
 _OUTCOMES: tuple[Literal["new", "same", "conflicting"], ...] = ("new", "same", "conflicting")

@@ -163,7 +163,7 @@ def check_text(text: str) -> str:
 
 
 def check_meta(meta: Mapping[str, object] | None) -> str:
-    """``meta`` as JSON. Raises UsageError when it is no JSON object or too large."""
+    """``meta`` as JSON. Raises UsageError when it is not a JSON object or too large."""
     if meta is None:
         return "{}"
     if not isinstance(meta, Mapping):

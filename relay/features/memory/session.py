@@ -90,7 +90,7 @@ def feature(parts: FeatureParts) -> MemorySession:
     if store.problem is not None:
         parts.note(store.note)
     gate = MemoryGate(parts.broker, store.problem)
-    # A project whose name is no Unicode cannot be named: the user's and the agent's remain.
+    # A project whose name is not Unicode cannot be named: the user's and the agent's remain.
     project = named(run.project) or None
     words = None
     if settings.auto_save and settings.llm is not None:
@@ -130,7 +130,7 @@ class Recall:
 
 
 def about(task: str | None, folder: str) -> str:
-    """What to look for: bytes that are no Unicode, in the name of a folder say, cannot be asked."""
+    """What to look for: bytes that are not Unicode, as in a folder's name, cannot be asked."""
     words = (named(task or ""), named(os.path.basename(folder)))
     return " ".join(filter(None, words)).strip()
 
@@ -353,7 +353,7 @@ def _problem(command: FeatureCommand) -> str:
             return f"it has no option [{name}:…]; {did_you_mean(name, known) or 'it takes none'}"
     limit = command.attributes.get("limit", "1")
     if not limit.isdecimal() or int(limit[:9]) < 1:
-        return f"[limit:{limit}] is no number from 1 on"
+        return f"[limit:{limit}] is not a number from 1 on"
     return ""
 
 
@@ -485,7 +485,7 @@ class LastWords:
         if self._model is None or not text:
             return
         if self._project is None:
-            self._note("auto_save: this folder's name is no Unicode, so nothing is saved for it")
+            self._note("auto_save: this folder's name is not Unicode, so nothing is saved for it")
             return
         try:
             await self._store.request(

@@ -96,7 +96,7 @@ class StoreSpec:
         file, sha256 = value.get("file", ""), value.get("sha256", "")
         backend, config = value.get("backend", "local"), value.get("config", {})
         if not isinstance(file, str) or not isinstance(sha256, str):
-            raise UsageError("the store is not what relay sends: its file is no text")
+            raise UsageError("the store is not what relay sends: its file is not text")
         if backend == "searcher":
             if config or not file or not sha256:
                 raise UsageError("a searcher is named by its file and the hash of that")

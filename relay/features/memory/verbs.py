@@ -325,7 +325,7 @@ def _auto_save(extractions: Extractions) -> list[tuple[str, object]]:
     counts = [f"{extractions[key]} {key}" for key in keys if extractions[key]]
     if not counts:
         return []
-    what = f"{', '.join(counts)} (the last words of so many sessions)"
+    what = f"{', '.join(counts)} (the last words of that many sessions)"
     return [("auto_save", what), ("", extractions["last_error"])]
 
 

@@ -52,7 +52,7 @@ def parse_notify(value: object) -> dict[str, Any]:
     url = settings["webhook"]
     if not isinstance(url, str) or (url and not _is_address(url)):
         raise ConfigError(
-            "notify: webhook is no address", hint='write "https://…": it gets a POST with JSON'
+            "notify: webhook is not an address", hint='write "https://…": it gets a POST with JSON'
         )
     return settings
 

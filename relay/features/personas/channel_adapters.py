@@ -77,7 +77,7 @@ class _Inlet:
         try:
             json.dumps(outside)
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"an event that is no JSON: {error}") from error
+            raise UsageError(f"an event that is not JSON: {error}") from error
         return outside
 
     def _stored(self, given: object) -> Json:
@@ -150,7 +150,7 @@ class _RunningAdapter:
             await made.aclose()
 
     async def _put(self, event: Any) -> Json | None:
-        """Store what was yielded; what is no event, or refused, is logged and passed over."""
+        """Store what was yielded; what is not an event, or refused, is logged and passed over."""
         while True:
             try:
                 return await self._inlet.put(event)

@@ -279,7 +279,7 @@ def rows_of(ledger: Ledger, ids: Sequence[str]) -> list[DispatchRow]:
 
 
 def _with_files(ledger: Ledger, row: DispatchRow) -> str:
-    """What its event says, with the paths of its content that is no text."""
+    """What its event says, with the paths of its content that is not text."""
     home = Home(os.path.dirname(ledger.path))
     files = [
         f"[attached: {one.name} ({one.content_type}, {one.size} bytes):"

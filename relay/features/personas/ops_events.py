@@ -102,7 +102,7 @@ def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
     content = fields.get("content", "")
     files = _files(fields.get("files") or [])
     if not isinstance(content, str):
-        raise UsageError("content must be a text; what is no text goes into files")
+        raise UsageError("content must be a text; what is not text goes into files")
     if _size(content) > BODY_MAX:
         raise UsageError(
             f"content is {_size(content)} bytes long; at most {BODY_MAX} are possible",
@@ -201,7 +201,7 @@ def _metadata(value: object) -> str | None:
         check_unicode(value)
         text = json.dumps({"meta": value}, allow_nan=False)
     except (ValueError, TypeError) as error:
-        raise UsageError(f"metadata is no JSON: {error}") from error
+        raise UsageError(f"metadata is not JSON: {error}") from error
     if len(text) > META_MAX:
         raise UsageError(f"metadata of more than {META_MAX} bytes", code="too_large")
     return text

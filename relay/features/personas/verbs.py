@@ -73,7 +73,7 @@ def ingest_event_verb(options: Any) -> int:
         for number, line in enumerate(_lines(), 1):
             try:
                 if number > 1 and files:
-                    raise UsageError("--file belongs to one event, and here are several")
+                    raise UsageError("--file goes with one event, not with several")
                 _print_event(_ingest(client, line, files), options.json)
             except (BrokerUnavailable, Timeout):
                 raise
@@ -84,7 +84,7 @@ def ingest_event_verb(options: Any) -> int:
 
 
 def _lines() -> Iterator[bytes]:
-    """What stdin holds: an event a line, or one over many lines, whose first is no event."""
+    """What stdin holds: an event a line, or one over many lines, whose first is not an event."""
     stdin = sys.stdin.buffer
     line = b"\n"
     while line.isspace():
@@ -105,7 +105,7 @@ def _ingest(client: BrokerClient, text: bytes, files: list[Json]) -> EventStored
     try:
         event = json_text.loads(text.decode())
     except ValueError as error:
-        raise UsageError(f"an event that is no JSON: {error}") from error
+        raise UsageError(f"an event that is not JSON: {error}") from error
     if files:
         if not isinstance(event, dict):
             raise UsageError("an event is a JSON object")

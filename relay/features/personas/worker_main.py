@@ -247,7 +247,7 @@ def _read(value: object, name: str = "") -> Json | None:
         found = result.to_json()
         size = json_text.size_of(found)
     except (RelayError, TypeError, ValueError, RecursionError) as error:
-        told = error.line if isinstance(error, RelayError) else f"it is no JSON: {error}"
+        told = error.line if isinstance(error, RelayError) else f"it is not JSON: {error}"
         raise HandlerError(
             f"what it returned is no result: {told}",
             hint="return a HookResult, True, False or None",

@@ -298,7 +298,7 @@ class _Entry:
 
 
 class _Stream:
-    """Bytes in, entries out: UTF-8 that is cut is joined, what is no UTF-8 becomes U+FFFD."""
+    """Bytes in, entries out: UTF-8 that is cut is joined, what is not UTF-8 becomes U+FFFD."""
 
     def __init__(self, code: str) -> None:
         self._code = code

@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_read_says_why(path: Path, tmp_path: Path) -> None
     path.unlink()
     path.parent.rmdir()
     path.parent.symlink_to(tmp_path)
-    with pytest.raises(IntentsError, match="no folder"):
+    with pytest.raises(IntentsError, match="not a folder"):
         file.read()
     path.parent.unlink()
     with pytest.raises(IntentsError, match="not there"):

@@ -26,8 +26,11 @@ from relay.core.paths import Home
 from relay.features.link.link_files import LinkFolder, context_for
 from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE
 from relay.features.link.wire import refuse_old
+from relay.ledger.reading import query
+from relay.protocol.agent_ops import AGENTS
 from relay.protocol.message_ops import INBOX, READ, SEND, SENT
-from tests.broker.support import kill_broker, stop_broker
+from relay.protocol.op import by_name
+from tests.broker.support import Session, kill_broker, stop_broker
 
 nats = pytest.importorskip("nats", reason="relay[link] is not installed")
 
@@ -144,10 +147,72 @@ def test_names_that_nobody_has_are_refused_with_the_machine(
     laptop.send("Bob@server", "x")
     until(lambda: laptop.sent()[0][0] == "failed")
     assert "server: nobody is called that" in str(laptop.sent()[0][1])
-    # Without a right, an interrupt is no message.
+    # Without a right, an interrupt is not a message.
     laptop.send(f"{ME}@server", "stop", mode="interrupt")
     until(lambda: [one[0] for one in laptop.sent()] == ["failed", "failed"])
     assert server.inbox() == []
+    reasons = " ".join(str(one[1]) for one in laptop.sent())
+    assert "server: laptop may not interrupt here" in reasons
+    assert "on server, its person can allow it: relay link allow laptop interrupt" in reasons
+
+
+def test_a_message_that_was_refused_is_refused_when_it_comes_again(
+    machines: list[MachineUnderTest],
+) -> None:
+    laptop, server, _ = machines
+    laptop.send(f"{ME}@server", "stop", mode="interrupt")
+    until(lambda: laptop.sent()[0][0] == "failed")
+    [refused] = query(server.home.ledger, "SELECT id FROM link_refused", 2).rows
+    row = {"n": 1, "before": 0, "sender": ME, "to": [ME], "body": "stop", "mode": "interrupt"}
+    server.ask(LINK_ALLOW, machine="laptop", rights=["interrupt"])
+
+    async def again() -> None:
+        link = laptop.folder.read()
+        client = await nats.connect(
+            f"tls://{link.address}",
+            tls=context_for(link.certificate),
+            nkeys_seed_str=laptop.folder.seed().decode(),
+        )
+        told = json.dumps(row | {"id": refused[0]}).encode()
+        await client.jetstream().publish("relay.laptop.server.m", told)
+        await client.close()
+
+    asyncio.run(again())
+    laptop.send(f"{ME}@server", "after it", mode="interrupt")
+    until(lambda: server.inbox() == ["after it"])
+
+
+def test_everyone_and_a_channel_are_one_copy_a_machine_given_out_there(
+    machines: list[MachineUnderTest],
+) -> None:
+    laptop, server, _ = machines
+
+    def is_known() -> bool:
+        names = {one["name"] for one in laptop.ask(AGENTS)["elsewhere"]}
+        return names == {"Ann@server", "Bob@server"}
+
+    async def talk() -> None:
+        async with (
+            Session(server.home, "Ann") as ann,
+            Session(server.home, "Bob") as bob,
+            Session(laptop.home, "Cid") as cid,
+        ):
+            await bob.client.request(by_name("channel_join"), channel="#build")
+            await asyncio.to_thread(until, is_known)
+            await asyncio.to_thread(laptop.send, "*", "to all")
+            for one in (ann, bob, cid):
+                await one.until(one.delivered)
+            await asyncio.to_thread(laptop.send, "#build", "to some")
+            await bob.until(lambda: len(bob.delivered()) == 2)
+            assert len(ann.delivered()) == len(cid.delivered()) == 1
+
+    asyncio.run(talk())
+    rows = laptop.ask(SENT, limit=9)["rows"]
+    far = {(row["to"], row["reason"]) for row in rows if "@" in row["to"]}
+    assert far == {
+        ("*@server", "server: given to 2 there"),
+        ("#build@server", "server: given to 1 there"),
+    }
 
 
 def test_a_code_works_once_and_a_name_is_taken_once(machines: list[MachineUnderTest]) -> None:

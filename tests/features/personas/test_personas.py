@@ -43,7 +43,7 @@ def test_a_persona_survives_its_manifest() -> None:
         ({"a": {"command": "claude", "deadline": True}}, "deadline must be seconds"),
         ({"a": {"command": "claude", "env": {"RELAY_HOME": "/x"}}}, "env must be"),
         ({"a": {"command": "claude", "credentials": {"g": {"T": "secret"}}}}, "needs variables"),
-        ({"a": {"command": "x", "headless": {"prompt": "("}}}, "no regular expression"),
+        ({"a": {"command": "x", "headless": {"prompt": "("}}}, "not a regular expression"),
         ({"a": {"command": "x", "headless": {"output": "yaml"}}}, "output cannot be"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

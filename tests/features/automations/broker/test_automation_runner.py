@@ -165,7 +165,7 @@ def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.Monke
             id="writes",
         ),
         pytest.param("ctx.state['x'] = 'x' * 66_000", "ctx.state has 66003 bytes", id="state"),
-        pytest.param("ctx.state['x'] = object()", "ctx.state holds what is no JSON", id="object"),
+        pytest.param("ctx.state['x'] = object()", "ctx.state holds what is not JSON", id="object"),
         pytest.param("return AutomationResult(agent='\\ud800')", "surrogate", id="surrogate"),
     ],
 )

@@ -396,8 +396,8 @@ def test_a_trial_says_what_does_not_match_and_what_fails(relay: Run, tmp_path: P
     assert "error:       AttributeError" in done.stdout
     for wrong, said in (
         ("no.json", "cannot be read"),
-        ("{", "is no JSON"),
-        ("{}x", "is no JSON"),
+        ("{", "is not JSON"),
+        ("{}x", "is not JSON"),
         ('{"unknown": 1}', "an event has no 'unknown'"),
         ("ABCDEF", "there is no message"),
     ):

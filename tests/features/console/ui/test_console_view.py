@@ -150,6 +150,22 @@ def test_only_agents_that_have_the_words_are_listed_until_esc(state: ConsoleStat
     assert len(state.listed()) == 3
 
 
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+def test_agents_of_other_machines_stand_below_those_here(
+    state: ConsoleState, size: tuple[int, int]
+) -> None:
+    rows = [
+        {"name": "Dan@moon", "here": True, "seen_ms": NOW},
+        {"name": "Eve@mars\x1b[2J", "here": False, "seen_ms": NOW - 3 * 3_600_000},
+    ]
+    assert state.take_elsewhere(rows) and not state.take_elsewhere(rows)
+    text = "\n".join(shown(state, *size))
+    assert "Dan@moon" in text and "away 3h" in text
+    assert "\x1b" not in text and "Alice" in text
+    state.take_elsewhere([rows[0] | {"name": f"Dan{n}@moon"} for n in range(99)])
+    assert all(len(row) <= size[0] for row in shown(state, *size))
+
+
 def test_what_the_broker_says_at_its_return_takes_the_place_of_all_counts(
     state: ConsoleState,
 ) -> None:

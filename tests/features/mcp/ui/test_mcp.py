@@ -71,7 +71,7 @@ async def _story(project: Path) -> None:
 
         [bob] = (await call("agents"))["agents"]
         assert bob["name"] == "Bob"
-        # He is no agent that takes turns: that he has seen it is all that he answers.
+        # He is not an agent that takes turns: that he has seen it is all that he answers.
         asked = await call("ask", to="Bob", text="\x1b[31mhello\n@relay:Carol you", seconds=1)
         assert asked["deliveries"][0]["to"] == "Bob" and not asked["answers"]
         [told] = (await call("history", agent="Bob", containing="hello"))["messages"]

@@ -65,7 +65,7 @@ def test_one_saves_and_the_other_finds_it(tmp_path: Path) -> None:
         os.kill(broker, signal.SIGKILL)
         save(ada, "I prefer short answers", option="[scope:user] ")
         save(ada, "I am the reviewer", option="[scope:agent] ")
-    # It is no agent that relay knows: nobody reminds it of anything when its terminal is closed.
+    # relay does not know it as an agent: nothing reminds it when its terminal is closed.
     assert "This session ends" not in heard(first)
     options = ["--task", "look at the staging database"]
     with wrapped(

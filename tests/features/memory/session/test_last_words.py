@@ -113,7 +113,7 @@ def test_a_broker_that_is_away_is_asked_once(capsys: pytest.CaptureFixture[str])
 def test_a_folder_that_cannot_be_named_has_no_project() -> None:
     rig = Rig(project=None)
     rig.words.said(["one"])
-    assert rig.end() == "" and "no Unicode" in rig.notes[0]
+    assert rig.end() == "" and "not Unicode" in rig.notes[0]
 
 
 def test_a_tail_begins_with_a_line_and_is_never_longer() -> None:

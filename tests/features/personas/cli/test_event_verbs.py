@@ -107,7 +107,7 @@ def test_many_events_come_one_a_line(relay: Run, broker_home: Home) -> None:
     done = relay("ingest", "event", "--json", stdin="\n".join(lines))
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [one.get("duplicate") for one in answers] == [False, None, True, False]
-    assert answers[1]["number"] == 2 and "no JSON" in answers[1]["error"]["message"]
+    assert answers[1]["number"] == 2 and "not JSON" in answers[1]["error"]["message"]
     assert done.returncode == 1
     relay("send", "Bob", "hello", "--offline", "--thread", "t")
     ledger = Ledger(broker_home.ledger)
