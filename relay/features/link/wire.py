@@ -336,7 +336,8 @@ async def enrol(code: Code, certificate: str, name: str, key: str) -> dict[str, 
     except RelayError:
         raise
     except Exception as error:
-        if "uthorization" in str(error):
+        # The server ends the connections of a code once a machine has joined with it.
+        if "uthorization" in str(error) or (client is not None and not client.is_connected):
             raise UsageError(
                 "the code was used already, or is too old",
                 hint="make another one on the other machine: relay link new",
