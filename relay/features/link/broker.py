@@ -386,7 +386,7 @@ class LinkFeature(BrokerFeature):
             if to == EVERYONE or to.startswith("#"):
                 if fields.get("answer") or fields.get("await"):
                     return ()
-                return [self._route(to, one) for one in sorted(machines)]
+                return [self._route(to, one, fields) for one in sorted(machines)]
             found = [one for one in sorted(machines) if to.lower() in map(str.lower, machines[one])]
             if len(found) > 1:
                 names = ", ".join(f"{to}@{one}" for one in found)
@@ -409,9 +409,14 @@ class LinkFeature(BrokerFeature):
                 "an answer can be waited for only on this machine",
                 hint="relay send: the answer comes as a message",
             )
-        return (self._route(name, machine),)
+        return (self._route(name, machine, fields),)
 
-    def _route(self, name: str, machine: str) -> Route:
+    def _route(self, name: str, machine: str, fields: Send) -> Route:
+        if fields.get("mode") == QueueMode.INTERRUPT.value and not self._is_here(machine):
+            raise RelayError(
+                f"{machine} is away, and an interrupt is not kept until it is back",
+                hint="send it in another mode",
+            )
         waiting = self._ledger.row(
             "SELECT count(*) FROM link_outbox WHERE machine=? AND stored=0", (machine,)
         )[0]
@@ -564,7 +569,12 @@ class LinkFeature(BrokerFeature):
                 if kind == "m":
                     message = msgspec.json.decode(data, type=_Message)
                     ids = taken.setdefault(machine, {})
-                    if message.id in ids or self._accept(machine, message, batch):
+                    try:
+                        is_taken = message.id in ids or self._accept(machine, message, batch)
+                    except RelayError as error:  # else it would be sent again for ever
+                        self._refuse(machine, checked_id(message.id), error.message)
+                        is_taken = True
+                    if is_taken:
                         ids[message.id] = message.to
                 elif kind == "r":
                     told = msgspec.json.decode(data, type=_Receipts)
@@ -584,8 +594,6 @@ class LinkFeature(BrokerFeature):
         """Store a message, unless it is here. False: one before it is not here yet."""
         id_ = checked_id(told.id)
         sender = f"{told.sender}@{machine}"
-        if not valid_name(told.sender) or len(told.body.encode()) > BODY_MAX or not told.to:
-            raise UsageError("that is not a message")
         if self._ledger.known([id_]):
             return queries.sender_of(self._ledger, id_) == sender.lower()
         found = self._ledger.row("SELECT last FROM link_arrived WHERE machine=?", (machine,))
@@ -599,6 +607,9 @@ class LinkFeature(BrokerFeature):
         rights = row[0].split() if row else []
         if self._refusal(machine, id_) is not None:
             return True  # its receipt was lost: what holds now is not asked again
+        if not valid_name(told.sender) or len(told.body.encode()) > BODY_MAX or not told.to:
+            self._refuse(machine, id_, "it is not a message as this version of relay knows them")
+            return True
         if told.mode == QueueMode.INTERRUPT.value and "interrupt" not in rights:
             allowed = " ".join(sorted({*rights, "interrupt"}))
             self._refuse(
