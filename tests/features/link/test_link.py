@@ -173,13 +173,15 @@ def test_a_message_that_was_refused_is_refused_when_it_comes_again(
             tls=context_for(link.certificate),
             nkeys_seed_str=laptop.folder.seed().decode(),
         )
-        told = json.dumps(row | {"id": refused[0]}).encode()
-        await client.jetstream().publish("relay.laptop.server.m", told)
+        for told in (row | {"id": refused[0]}, row | {"id": "0" * 26, "sender": "no name at all"}):
+            await client.jetstream().publish("relay.laptop.server.m", json.dumps(told).encode())
         await client.close()
 
     asyncio.run(again())
     laptop.send(f"{ME}@server", "after it", mode="interrupt")
     until(lambda: server.inbox() == ["after it"])
+    ids = query(server.home.ledger, "SELECT id FROM link_refused", 9).rows
+    assert {one[0] for one in ids} == {refused[0], "0" * 26}
 
 
 def test_everyone_and_a_channel_are_one_copy_a_machine_given_out_there(
