@@ -274,6 +274,8 @@ class Parser:
             text = "put a text of several words into quotes"
             hint = text if takes_text else f"{self.prog} --help"
             for argument in self.arguments:
+                if "spare" in argument.how:  # what a word too many was most likely meant for
+                    hint = f"{argument.how['help']}: {argument.names[0]} {plain[0]}"
                 for name in argument.names if "bare" in argument.how else ():
                     after = words[words.index(name) + 1 :][:1] if name in words else []
                     if after and after[0][:1].isdecimal():

@@ -45,7 +45,9 @@ def add(verbs: Parser) -> None:
         parser.add_argument(
             "channel", metavar="CHANNEL", offers="channels", help="build, or '#build'"
         )
-        parser.add_argument("--name", metavar="NAME", help="somebody else, such as an agent")
+        parser.add_argument(
+            "--name", metavar="NAME", spare=True, help="somebody else, such as an agent"
+        )
         parser.set_defaults(run=change_verb, op=op)
         parser.add_argument("--json", action="store_true", help="print JSON")
     members = group.add_parser("members", help="list who is in a channel")

@@ -20,6 +20,7 @@ OWNER = owner_name()
 def test_a_channel_from_the_first_member_to_its_history(relay: Run, broker_home: Home) -> None:
     assert relay("status-line").stdout == "\n"  # nothing is started for it
     assert relay("channel", "join", "build").stdout == f"{OWNER} is in #build now\n"
+    assert "an agent: --name Bob" in relay("channel", "join", "build", "Bob").stderr
     alone = relay("send", "#build", "anybody?")
     assert (alone.returncode, "nobody else is in #build" in alone.stderr) == (3, True)
     with connect(broker_home) as bob:
