@@ -136,7 +136,8 @@ def resume_verb(options: Any) -> int:
     check_person(home, "resume agents")
     rows, worst = [], 0
     for wanted, is_known in resumable(home, options.names):
-        starts = f"{shlex.join([*wanted.command, *wanted.options])} in {wanted.cwd}"
+        words = shlex.join([*wanted.command, *wanted.options]).replace("\n", " ⏎ ")
+        starts = f"{words} in {wanted.cwd}"
         by = "" if is_known else "is not in the ledger, so an agent may have written it"
         if wanted.parent:
             by = f"was started by the agent {wanted.parent}"
