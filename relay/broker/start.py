@@ -100,7 +100,7 @@ def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
                 f"{one.named} is stopped",
                 hint=f"kill -CONT {one.pid} lets it go on; relay broker stop ends it",
             )
-        does = "holds the broker's lock, and is no broker"
+        does = "holds the broker's lock, and is not a broker"
         if one.is_broker:  # a broker older than the signed lock cannot be proven
             does = "does not answer" if why in (UNREACHED, SILENT) else "is of an older relay"
         return BrokerUnavailable(

@@ -120,7 +120,7 @@ def _end_holders(home: Home, error: RelayError, *, yes: bool) -> int:
     if not found:
         raise error
     for one in found:
-        question = f"{one.named} holds the broker's lock, and is no broker. End it?"
+        question = f"{one.named} holds the broker's lock, and is not a broker. End it?"
         if not one.is_broker and not output.agreed(question, yes=yes):
             raise error
     for number in (signal.SIGTERM, signal.SIGKILL):

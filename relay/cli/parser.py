@@ -396,7 +396,7 @@ def count(text: str) -> int:
 def port(text: str) -> int:
     """The number of a TCP port."""
     if not text.isdecimal() or not 0 < int(text) <= 65_535:
-        raise BadValue(f"{text!r} is no port: 1 to 65535")
+        raise BadValue(f"{text!r} is not a port: 1 to 65535")
     return int(text)
 
 

@@ -117,7 +117,7 @@ def _known_key(key: object) -> str:
 
 
 def with_setting(settings: Settings, key: str, value: object) -> Settings:
-    """``settings`` with one of ``keys()`` that is not a table set. Raises ConfigError."""
+    """``settings`` with one of ``keys()`` changed that is not a table. Raises ConfigError."""
     given = settings.given | {key}
     if key not in KEYS:
         [setting, *_] = [one for one in door.settings() if one.key == key]

@@ -86,11 +86,13 @@ def _header(line: str) -> Header:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
-        raise CastError(1, "this is no asciicast: the first line is not a JSON object") from None
+        raise CastError(
+            1, "this is not an asciicast: the first line is not a JSON object"
+        ) from None
     if isinstance(fields, dict) and fields.get("version") == 1:
         raise CastError(1, "this is asciicast version 1; asciinema convert makes version 2 of it")
     if not isinstance(fields, dict) or fields.get("version") not in (2, 3):
-        raise CastError(1, "this is no asciicast of version 2 or 3")
+        raise CastError(1, "this is not an asciicast of version 2 or 3")
     if fields["version"] == 3:
         term = fields.get("term")
         cols, rows = (term.get("cols"), term.get("rows")) if isinstance(term, dict) else (None,) * 2
@@ -141,7 +143,7 @@ def _event(number: int, fields: object) -> CastEvent:
         raise CastError(number, "an event is a list of a time, a code and a text")
     at, code, data = fields
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e10:
-        raise CastError(number, f"{at!r} is no time in seconds")
+        raise CastError(number, f"{at!r} is not a time in seconds")
     if not isinstance(code, str) or not isinstance(data, str):
         raise CastError(number, "the code and the text of an event are strings")
     return CastEvent(float(at), code, data)

@@ -119,7 +119,7 @@ def test_what_holds_the_lock_is_named_and_ended_on_the_persons_word(
 ) -> None:
     broker_home.create()
     with lock_kept(broker_home) as stranger:
-        named = f"process {stranger.pid} (sleep 600) holds the broker's lock, and is no broker"
+        named = f"process {stranger.pid} (sleep 600) holds the broker's lock, and is not a broker"
         assert named in relay("broker", "status").stdout
         refused = relay("broker", "stop")
         assert refused.returncode == 2 and "give --yes" in refused.stderr

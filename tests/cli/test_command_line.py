@@ -142,7 +142,7 @@ def test_common_verbs_import_nothing_slow(broker_home: Home) -> None:
 
 
 def test_a_port_is_any_port_and_one_in_use_is_told(relay: Run) -> None:
-    assert "'65536' is no port: 1 to 65535" in relay("web", "--port", "65536").stderr
+    assert "'65536' is not a port: 1 to 65535" in relay("web", "--port", "65536").stderr
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = relay("web", "--port", port)

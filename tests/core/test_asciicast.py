@@ -49,7 +49,7 @@ def test_a_last_line_that_was_cut_off_is_left_out() -> None:
     [
         ([], 1, "empty"),
         (["\n"], 1, "empty"),
-        (["hello\n"], 1, "no asciicast"),
+        (["hello\n"], 1, "not an asciicast"),
         (["[1]\n"], 1, "version 2 or 3"),
         (['{"version": 1, "width": 80, "height": 24, "stdout": []}\n'], 1, "asciinema convert"),
         (['{"version": 9}\n'], 1, "version 2 or 3"),
@@ -58,12 +58,12 @@ def test_a_last_line_that_was_cut_off_is_left_out() -> None:
         (['{"version": 3, "term": 7}\n'], 1, "columns"),
         ([V2, "[0.1, \n", '[1, "o", "a"]\n'], 2, "JSON"),
         ([V2, '[1, "o", "a"]\n', '[1, "o"]\n'], 3, "a time, a code"),
-        ([V2, '["1", "o", "a"]\n'], 2, "no time"),
-        ([V2, '[NaN, "o", "a"]\n'], 2, "no time"),
-        ([V2, '[-1, "o", "a"]\n'], 2, "no time"),
+        ([V2, '["1", "o", "a"]\n'], 2, "not a time"),
+        ([V2, '[NaN, "o", "a"]\n'], 2, "not a time"),
+        ([V2, '[-1, "o", "a"]\n'], 2, "not a time"),
         ([V2, '[1, "o", 7]\n'], 2, "strings"),
         ([V2, "[" * 100_000 + "\n"], 2, "JSON"),
-        (["[" * 100_000 + "\n"], 1, "no asciicast"),
+        (["[" * 100_000 + "\n"], 1, "not an asciicast"),
     ],
 )
 def test_what_is_no_recording_is_named_with_its_line(

@@ -358,7 +358,7 @@ class FileState:
     #: None where there is no file, or it is larger than what lines are told of.
     data: bytes | None = None
     is_folder: bool = False
-    #: Why it has no hash ("it is no regular file").
+    #: Why it has no hash ("it is not a regular file").
     odd: str = ""
     #: Bytes that were read for the hash.
     size: int = 0
@@ -398,7 +398,7 @@ def read_state(path: str) -> FileState:
         if stat.S_ISDIR(status.st_mode):
             return FileState(ABSENT, is_folder=True)
         if not stat.S_ISREG(status.st_mode):
-            return FileState(ABSENT, odd="it is no regular file")
+            return FileState(ABSENT, odd="it is not a regular file")
         if status.st_size > HASHED_MAX:
             return FileState(_hash_of_ends(fd, status), size=2 * _END)
         with open(fd, "rb", closefd=False) as file:

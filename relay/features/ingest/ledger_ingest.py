@@ -123,7 +123,7 @@ def _report(counts: Counts, in_json: bool) -> None:
     if counts.lines_passed:
         output.note(f"{counts.lines_passed} lines were passed over: damaged, or too long")
     if counts.not_transcripts:
-        output.note(f"{counts.not_transcripts} files are no transcripts of Claude Code or Codex")
+        output.note(f"{counts.not_transcripts} files are not transcripts of Claude Code or Codex")
     if counts.links:
         output.note(f"{counts.links} links were not followed: name what they lead to")
     for problem in counts.problems[:TOLD_MAX]:
@@ -239,7 +239,6 @@ def _ingest(
 
 def open_file(path: str) -> IO[bytes]:
     """Open a file to read it. Raises OSError, also where it is not a file, or a link."""
-
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     file = os.fdopen(os.open(path, flags), "rb")
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -59,8 +59,8 @@ RIGHTS = ("interrupt", "person")
 _NOBODY = "nobody is called that"
 #: Messages to one machine that it has not stored, at most; and those that are under way.
 OUTBOX, WINDOW = 10_000, 64
-#: Seconds: between two words about oneself, until a silent machine counts as away, until a message
-#: is sent again (then later and later), and between two questions how far messages are.
+#: Seconds: between two reports of this machine's presence; until a silent machine counts as away;
+#: until a message is sent again (the pause doubles); between two questions about open messages.
 TELL, AWAY, AGAIN, ASK = 10.0, 35.0, 5.0, 60.0
 
 
@@ -85,7 +85,7 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Far(msgspec.Struct):
-    """How far a message is at its receiver."""
+    """The state of a message at its receiver."""
 
     id: str
     to: str
@@ -94,7 +94,7 @@ class _Far(msgspec.Struct):
 
 
 class _Receipts(msgspec.Struct):
-    """What a machine tells of messages, and what it asks: ``stored`` and ``asked`` are ids."""
+    """Receipts: ids that are ``stored``, states of deliveries, and ids that are asked about."""
 
     stored: list[str] = []
     rows: list[_Far] = []
@@ -102,7 +102,7 @@ class _Receipts(msgspec.Struct):
 
 
 class _Presence(msgspec.Struct):
-    """How a machine is. ``machines``: all that there are, as their host says."""
+    """The agents of a machine. ``machines``: all machines of the link, said by its host alone."""
 
     agents: list[str] = []
     machines: list[str] | None = None
@@ -685,7 +685,7 @@ class LinkFeature(BrokerFeature):
         return list(found.values())
 
     def _how_far(self, machine: str, id_: str, to: list[str]) -> list[_Far]:
-        """How far a message of another machine's is here."""
+        """The states here of a message from another machine."""
         rows = []
         sender = queries.sender_of(self._ledger, id_) if self._ledger.known([id_]) else ""
         if (sender or "").endswith(f"@{machine}"):
@@ -707,7 +707,7 @@ class LinkFeature(BrokerFeature):
         return found
 
     def _receipts(self, machine: str, told: _Receipts, batch: Batch) -> None:
-        """What another machine says of messages that were sent to it."""
+        """Take another machine's receipts for messages that were sent to it."""
         for id_ in told.stored:
             self._ledger.change(
                 "UPDATE link_outbox SET stored=1 WHERE machine=? AND id=?", (machine, id_)
@@ -766,7 +766,7 @@ class LinkFeature(BrokerFeature):
         self._tell_now.set()
 
     def _present(self, machine: str, told: _Presence, batch: Batch) -> None:
-        """A machine says how it is. Only the host says which machines there are."""
+        """Take a machine's presence. Only the host says which machines the link has."""
         was_away = not self._is_here(machine)
         self._heard[machine] = time.monotonic()
         agents = [one for one in told.agents[:TARGETS_MAX] if valid_name(one)]

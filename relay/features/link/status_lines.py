@@ -25,7 +25,7 @@ def status_lines(home: Home, cwd: str) -> list[tuple[str, str, str]]:
         with connect(home, start=False) as client:
             state = client.request(LINK)
     except RelayError:
-        return [("bad", "no broker runs, so nothing goes over it", "relay link starts it")]
+        return [("bad", "no broker runs, so no messages are carried", "relay link starts it")]
     return [_line(state)] if state["name"] else []
 
 
@@ -42,5 +42,5 @@ def _line(state: LinkState) -> tuple[str, str, str]:
         parts.append(f"{waiting:,} message{'' if waiting == 1 else 's'} on the way")
     if state["connected"]:
         return "ok", visible("; ".join(parts)), ""
-    parts[0] = f"the server ({state['server']}) is not reached, what is sent waits"
+    parts[0] = f"the server ({state['server']}) cannot be reached; messages wait"
     return "ok", visible("; ".join(parts)), visible(state["problem"])

@@ -8,7 +8,7 @@ from relay.broker.client import request
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
-from relay.core.errors import UsageError
+from relay.core.visible import age
 from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE
 
 TYPE_CHECKING = False
@@ -64,7 +64,7 @@ def _show(state: LinkState, options: Any) -> int:
         output.as_json(state)
         return 0
     if not state["name"]:
-        output.note("this machine is in no link; relay link new begins one")
+        output.note("this machine is not linked; relay link new begins a link")
         return 0
     how = "connected" if state["connected"] else "not connected"
     where = "here" if state["hosts"] else f"at {state['server']}"
@@ -90,14 +90,10 @@ def _show(state: LinkState, options: Any) -> int:
 
 def _seen(one: Machine) -> str:
     if one["here"]:
-        return "here"
+        return "connected"
     if one["seen_ms"] is None:
         return "not yet"
-    seconds = max(0, int(time.time() - one["seen_ms"] / 1000))
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return f"{seconds} s ago"
+    return f"{age(time.time_ns() // 1_000_000 - one['seen_ms'])} ago"
 
 
 def new_verb(options: Any) -> int:
@@ -116,8 +112,6 @@ def new_verb(options: Any) -> int:
 
 def join_verb(options: Any) -> int:
     """``relay link join``."""
-    if options.code.startswith(("ssh:", "nats:")):
-        raise UsageError("only a code of relay link new can be joined in this version")
     joined = request(
         LINK_JOIN, deadline=60, code=options.code, name=options.name, **output.speaker()
     )

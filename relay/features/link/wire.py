@@ -29,7 +29,7 @@ from relay.features.link.link_files import (
     context_for,
 )
 
-#: The oldest server that may be used: an older one does not delete markers, nor say why it refuses.
+#: The oldest version of nats-server that relay works with.
 OLDEST = (2, 11)
 #: Messages that are on their way here and not in the ledger yet, at most.
 _ARRIVING = 64

@@ -16,7 +16,7 @@ def test_what_is_no_file_is_told_apart(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     assert read_state(str(tmp_path / "nothing")).is_absent
     assert read_state(str(tmp_path)).is_folder
-    assert read_state(str(tmp_path / "fifo")).odd == "it is no regular file"
+    assert read_state(str(tmp_path / "fifo")).odd == "it is not a regular file"
     first = read_state(str(tmp_path / "link"))
     assert first.hash and first.data is None
     (tmp_path / "link").unlink()
