@@ -35,6 +35,8 @@ OLDEST = (2, 11)
 _ARRIVING = 64
 #: Seconds between two tries to connect, and until an answer of the server's is not waited for.
 AGAIN, ANSWER = 1.0, 5.0
+#: How often a machine that joins tries to connect.
+_TRIES = 3
 
 
 def nats_module() -> Any:
@@ -317,6 +319,18 @@ def _local(link: Link) -> str:
 
 async def enrol(code: Code, certificate: str, name: str, key: str) -> dict[str, Any]:
     """Ask the server's machine to take this one in. Raises RelayError."""
+    for _ in range(_TRIES - 1):
+        with suppress(_NotConnected):
+            return await _enrol_once(code, certificate, name, key)
+        await asyncio.sleep(AGAIN)  # while another machine is taken in, the server ends connections
+    return await _enrol_once(code, certificate, name, key)
+
+
+class _NotConnected(RelayError):
+    """The server ended the connection before it said who may connect."""
+
+
+async def _enrol_once(code: Code, certificate: str, name: str, key: str) -> dict[str, Any]:
     client = None
     try:
         client = await nats_module().connect(
@@ -342,7 +356,8 @@ async def enrol(code: Code, certificate: str, name: str, key: str) -> dict[str, 
                 "the code was used already, or is too old",
                 hint="make another one on the other machine: relay link new",
             ) from error
-        raise RelayError(f"{code.address}: {error or type(error).__name__}") from error
+        problem = f"{code.address}: {error or type(error).__name__}"
+        raise (_NotConnected(problem) if client is None else RelayError(problem)) from error
     finally:
         if client is not None:
             with suppress(Exception):

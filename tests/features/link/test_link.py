@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from relay.broker.client import connect
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
-from relay.features.link.link_files import LinkFolder, context_for
+from relay.features.link.link_files import Code, LinkFolder, context_for
 from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE
 from relay.features.link.wire import refuse_old
 from relay.ledger.reading import query
@@ -433,3 +434,37 @@ def test_without_a_link_nothing_of_it_is_there(tmp_path: Path) -> None:
             alone.send("Bob@server", "x")
     finally:
         stop_broker(alone.home)
+
+
+def test_a_join_whose_connection_ends_before_an_answer_is_tried_again(
+    machines: list[MachineUnderTest],
+) -> None:
+    laptop, _, third = machines
+    code = Code.read(laptop.ask(LINK_NEW)["code"])
+    host, _, port = code.address.rpartition(":")
+    connections: list[socket.socket] = []
+
+    def between(door: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = door.accept()
+                connections.append(client)
+                if len(connections) == 3:  # after those of the one that fetched the certificate
+                    client.close()
+                    continue
+                server = socket.create_connection((host, int(port)))
+                connections.append(server)
+                for one, other in ((client, server), (server, client)):
+                    Thread(target=carry, args=(one, other), daemon=True).start()
+
+    def carry(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        Thread(target=between, args=(door,), daemon=True).start()
+        through = Code(f"127.0.0.1:{door.getsockname()[1]}", code.pin, code.secret)
+        assert third.ask(LINK_JOIN, code=str(through), name="third")["machines"]
+        assert len(connections) > 3
