@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,21 +58,17 @@ class Bench:
         return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def play(folder: Path, scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
-    async def whole() -> None:
-        bench = Bench(folder)
-        try:
-            await scenario(bench)
-        finally:
-            await bench.project.ended()
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def governed(folder: Path) -> AsyncIterator[Bench]:
+    bench = Bench(folder)
+    yield bench
+    await bench.project.ended()
 
 
-def test_the_context_is_answered_and_a_turn_is_reminded_until_the_intent_is_done(
+async def test_the_context_is_answered_and_a_turn_is_reminded_until_the_intent_is_done(
     tmp_path: Path,
 ) -> None:
-    async def scenario(bench: Bench) -> None:
+    async with governed(tmp_path) as bench:
         assert await bench.project.turn_ended() == ("", "")
         context = await bench.project.do("select", "INT-1")
         assert "<status>IN_PROGRESS</status>" in context
@@ -83,13 +80,11 @@ def test_the_context_is_answered_and_a_turn_is_reminded_until_the_intent_is_done
         assert await bench.write() == "INTENT_INACTIVE"
         assert bench.trace()[1]["metadata"]["to"] == "COMPLETE"
 
-    play(tmp_path, scenario)
 
-
-def test_where_each_turn_selects_anew_a_turn_that_selected_in_words_leaves_it_to_the_next(
+async def test_where_each_turn_selects_anew_a_turn_that_selected_in_words_leaves_it_to_the_next(
     tmp_path: Path,
 ) -> None:
-    async def scenario(bench: Bench) -> None:
+    async with governed(tmp_path) as bench:
         path = bench.root / ".orchestration" / "active_intents.yaml"
         path.write_text(f"{INTENTS}governance: {{select_every_turn: true}}\n")
         await bench.project.do("select", "INT-1")
@@ -98,23 +93,23 @@ def test_where_each_turn_selects_anew_a_turn_that_selected_in_words_leaves_it_to
         assert await bench.project.turn_ended() == ("", "")
         assert await bench.write() == "INTENT_REQUIRED"
 
-    play(tmp_path, scenario)
-
 
 @pytest.mark.parametrize(
     "asked", ["INT-1 PENDING", "INT-1 IN_PROGRESS", "INT-2 COMPLETE"], ids=["back", "same", "other"]
 )
-def test_an_agent_only_ends_the_intent_that_it_has_selected(tmp_path: Path, asked: str) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_an_agent_only_ends_the_intent_that_it_has_selected(
+    tmp_path: Path, asked: str
+) -> None:
+    async with governed(tmp_path) as bench:
         await bench.project.do("select", "INT-1")
         with pytest.raises(RelayError, match="may only set the intent that it has selected"):
             await bench.project.do("status", asked)
 
-    play(tmp_path, scenario)
 
-
-def test_the_trace_names_the_model_of_the_call_else_the_one_that_spoke_last(tmp_path: Path) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_the_trace_names_the_model_of_the_call_else_the_one_that_spoke_last(
+    tmp_path: Path,
+) -> None:
+    async with governed(tmp_path) as bench:
         await bench.project.do("select", "INT-1")
         assert await bench.write() == ""
         assert await bench.write({"model": "gpt"}) == ""
@@ -122,31 +117,25 @@ def test_the_trace_names_the_model_of_the_call_else_the_one_that_spoke_last(tmp_
         models = [one["files"][0]["conversations"][0]["contributor"]["model_id"] for one in changed]
         assert models == ["opus", "gpt"]
 
-    play(tmp_path, scenario)
 
-
-def test_a_lesson_goes_to_whoever_selects_and_is_kept_once(tmp_path: Path) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_lesson_goes_to_whoever_selects_and_is_kept_once(tmp_path: Path) -> None:
+    async with governed(tmp_path) as bench:
         assert "from now on" in await bench.project.do("learn", "Docs are built by make.")
         assert "known already" in await bench.project.do("learn", "docs are built by MAKE")
         context = await bench.project.do("select", "INT-1")
         assert "<lesson>Ann: Docs are built by make.</lesson>" in context
         assert [row["kind"] for row in bench.trace()] == ["lesson", "selection"]
 
-    play(tmp_path, scenario)
 
-
-def test_an_agent_writes_its_plans_where_it_keeps_them_unless_that_is_the_project(
+async def test_an_agent_writes_its_plans_where_it_keeps_them_unless_that_is_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(bench: Bench) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "mine"))
+    async with governed(tmp_path) as bench:
         await bench.project.do("select", "INT-1")
         for place, allowed in (("mine/plans/a.md", True), ("mine/settings.json", False)):
             call = bench.call("Write", file_path=str(tmp_path / place), content="x")
             assert (await bench.project.before(call, 5.0) == "") is allowed
-
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "mine"))
-    play(tmp_path, scenario)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "plans").symlink_to(tmp_path / "project")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "other"))
@@ -155,20 +144,18 @@ def test_an_agent_writes_its_plans_where_it_keeps_them_unless_that_is_the_projec
     bench.project.close()
 
 
-def test_what_is_not_decided_in_time_is_refused_and_a_read_goes_on(
+async def test_what_is_not_decided_in_time_is_refused_and_a_read_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(call: object) -> None:
         await asyncio.Event().wait()
 
-    async def scenario(bench: Bench) -> None:
+    async with governed(tmp_path) as bench:
         monkeypatch.setattr(bench.project.gate, "before", never)
         late = await bench.project.before(bench.call("Write", file_path="docs/a.md"), 0.01)
         assert json.loads(late)["reason"] == "ENGINE_FAILED"
         assert await bench.project.before(bench.call("Read", file_path="docs/a.md"), 0.01) == ""
         assert await bench.project.before(bench.call("Bash", command="cat docs/a.md"), 0.01) == ""
-
-    play(tmp_path, scenario)
 
 
 @pytest.mark.parametrize(
@@ -181,11 +168,9 @@ def test_what_is_not_decided_in_time_is_refused_and_a_read_goes_on(
     ],
     ids=["alone", "with-more", "said", "unknown"],
 )
-def test_a_shell_without_a_session_selects_by_the_command_alone(
+async def test_a_shell_without_a_session_selects_by_the_command_alone(
     tmp_path: Path, line: str, selected: str
 ) -> None:
-    async def scenario(bench: Bench) -> None:
+    async with governed(tmp_path) as bench:
         await bench.project.select_in_shell(bench.call("Bash", command=line))
         assert await bench.project.selected() == selected
-
-    play(tmp_path, scenario)

@@ -121,8 +121,10 @@ def test_a_handler_sees_the_event_and_its_answer_comes_back(home: Home) -> None:
     assert second.result == AutomationResult(enrich={"n": 1}) and second.state == {}
 
 
-def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use(runner: AutomationRunner) -> None:
+async def test_a_file_is_loaded_for_what_it_says(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pooled(home) as runner:
         found = await runner.load("/x.py", file("def handler(ctx): 1", priority=3, blocking=True))
         assert (found.name, found.priority, found.blocking) == ("one", 3, True)
         for source, why in (
@@ -142,8 +144,6 @@ def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.Monke
         ):
             with pytest.raises(UsageError, match=f"/x.py cannot be loaded: {why}"):
                 await runner.load("/x.py", source)
-
-    pooled(home, use)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +252,8 @@ def test_nothing_of_a_run_goes_on_when_the_broker_is_killed(home: Home, tmp_path
     wait_until(lambda: not alive(pids), what="the end of all of them")
 
 
-def test_what_hangs_holds_up_nobody_else_and_the_urgent_least(home: Home) -> None:
-    async def use(runner: AutomationRunner) -> None:
+async def test_what_hangs_holds_up_nobody_else_and_the_urgent_least(home: Home) -> None:
+    async with pooled(home) as runner:
         hang = file("def handler(ctx):\n    while True: pass")
         hung = [
             asyncio.ensure_future(runner.run(question(hang, f"H{n}", deadline=1.5)))
@@ -267,13 +267,11 @@ def test_what_hangs_holds_up_nobody_else_and_the_urgent_least(home: Home) -> Non
             assert answer.error == "it did not end within 1.5 s, so it was ended"
             assert answer.latency_us >= 1_500_000
 
-    pooled(home, use)
 
-
-def test_what_the_person_waits_for_has_workers_that_no_run_takes(home: Home) -> None:
+async def test_what_the_person_waits_for_has_workers_that_no_run_takes(home: Home) -> None:
     """And loads that hang take none of the runs'."""
 
-    async def use(runner: AutomationRunner) -> None:
+    async with pooled(home) as runner:
         hang = file("def handler(ctx):\n    while True: pass")
         hung = [
             asyncio.ensure_future(runner.run(question(hang, f"H{n}", deadline=60), urgent=True))
@@ -290,8 +288,6 @@ def test_what_the_person_waits_for_has_workers_that_no_run_takes(home: Home) -> 
         for load in loads:
             load.cancel()
         await asyncio.gather(*hung, *loads, return_exceptions=True)
-
-    pooled(home, use)
 
 
 FORGES = """
@@ -496,19 +492,16 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_when_the_broker_stops_who_waits_gets_no_answer(home: Home) -> None:
+async def test_when_the_broker_stops_who_waits_gets_no_answer(home: Home) -> None:
     home.create()
 
-    async def use() -> None:
-        pool = WorkerPool(home, LineLog())
-        runner = AutomationRunner(pool, workers=1)
-        hang = file("def handler(ctx):\n    while True: pass")
-        tasks = [asyncio.ensure_future(runner.run(question(hang, f"H{n}"))) for n in range(2)]
-        await asyncio.sleep(0)
-        await pool.close()
-        for one in tasks:
-            with pytest.raises(RelayError, match="the broker stops") as raised:
-                await one
-            assert raised.value.code == "stopping"
-
-    asyncio.run(use())
+    pool = WorkerPool(home, LineLog())
+    runner = AutomationRunner(pool, workers=1)
+    hang = file("def handler(ctx):\n    while True: pass")
+    tasks = [asyncio.ensure_future(runner.run(question(hang, f"H{n}"))) for n in range(2)]
+    await asyncio.sleep(0)
+    await pool.close()
+    for one in tasks:
+        with pytest.raises(RelayError, match="the broker stops") as raised:
+            await one
+        assert raised.value.code == "stopping"
