@@ -153,15 +153,6 @@ async def test_a_run_is_governed_from_the_call_on_after_the_folder_has_appeared(
     assert await again.before(CALL, 5.0) == "refused"
 
 
-async def test_where_its_calls_do_not_come_here_the_person_is_told_once(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, ungated="it has no hooks")
-    (tmp_path / ".orchestration").mkdir()
-    bench.add_on.said(["hello"])
-    bench.add_on.said(["again"])
-    [note] = bench.notes
-    assert note.startswith("ungoverned: ") and "it has no hooks" in note
-
-
 async def test_what_cannot_be_opened_refuses_all_but_reads_and_is_opened_again(
     tmp_path: Path,
 ) -> None:
