@@ -49,6 +49,7 @@ LAST_WORDS = 1.0
 #: States of an agent that are `blocked` for others while a question stands on its screen.
 _ASKS = (AgentState.STARTING, AgentState.IDLE, AgentState.BUSY)
 
+
 class ScreenLike(Protocol):
     """The part of the screen source that the session needs."""
 
