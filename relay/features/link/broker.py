@@ -24,6 +24,7 @@ from relay.features.link.link_files import (
     fetch_certificate,
     machine_name,
 )
+from relay.features.link.link_records import FarState, Receipts
 from relay.features.link.ops import (
     LINK,
     LINK_ALLOW,
@@ -37,7 +38,6 @@ from relay.features.link.ops import (
     LinkNew,
     LinkState,
 )
-from relay.features.link.records import FarState, Receipts
 from relay.ledger.schema import Delivery
 from relay.protocol.agent_ops import AgentElsewhere
 from relay.protocol.broker import Json

@@ -18,8 +18,8 @@ from relay.core.errors import RelayError
 from relay.core.message import BODY_MAX, MODES, QueueMode
 from relay.core.visible import is_visible
 from relay.features.link.far_outbox import OUTBOX, FarOutbox
+from relay.features.link.link_records import FarMessage, FarState, Presence, Receipts
 from relay.features.link.machines import Machines
-from relay.features.link.records import FarMessage, FarState, Presence, Receipts
 from relay.features.link.wire import WINDOW, Arrival, Wire
 from relay.ledger import queries
 from relay.protocol.broker import Json

@@ -15,7 +15,7 @@ from relay.core import json_text
 from relay.core.errors import RelayError, UsageError
 from relay.core.message import State
 from relay.core.visible import is_visible
-from relay.features.link.records import FarState, Receipts
+from relay.features.link.link_records import FarState, Receipts
 from relay.features.link.wire import WINDOW, Wire
 
 #: Messages to one machine that it has not stored, at most.

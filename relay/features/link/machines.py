@@ -13,8 +13,8 @@ from relay.core import json_text
 from relay.core.agent_names import valid_name
 from relay.core.errors import NotFound, RelayError
 from relay.features.link.far_outbox import FarOutbox
+from relay.features.link.link_records import Presence
 from relay.features.link.ops import Machine
-from relay.features.link.records import Presence
 from relay.features.link.wire import Wire
 from relay.protocol.broker import Json
 
