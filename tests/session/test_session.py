@@ -17,7 +17,7 @@ from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
-from relay.session import outbox
+from relay.session import handler_lanes, outbox
 from relay.session.detector import Detection, ForAgent
 from relay.session.session import ACK_BYTES, ACK_SECONDS, PAUSE_MAX, AckTracker
 from relay.session.session_commands import (
@@ -402,3 +402,15 @@ def test_the_pump_is_not_read_for_as_long_as_what_waits_goes_on() -> None:
         assert list(acks.pace(True, tenths / 10, moved=True)) == []
     assert acks.due(1.5)  # the pump learns of it
     assert list(acks.tick(9.5 + PAUSE_MAX)) == [ReadPump(True)]
+
+
+def test_while_much_waits_for_handlers_the_pump_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handler_lanes, "BUSY_AT", 1)
+    registry = Registry()
+    registry.add_pattern("deploy", "*", lambda target, message, ctx: None)
+    heard = find("deploy", "x")
+    playbook = Playbook(registry) >> SourcesHeard([heard]) << RunHandlers(heard)
+    playbook >> AgentWrote(b"more") << ReadPump(False)
+    playbook >> HandlersEnded(heard) << ReadPump(True)
