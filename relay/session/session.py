@@ -40,6 +40,9 @@ from relay.session.typing_policy import Guards
 
 #: Remembered ids of messages from the broker; one that is offered again is not delivered again.
 KNOWN_MAX = 10_000
+#: A program that is heard by its screen alone is looked at so often until it is at a prompt; after
+#: so many seconds it counts as started all the same: it may never be at one.
+LOOK, STARTS = 0.25, 15.0
 _UNDELIVERED = (State.FAILED, State.CANCELLED)
 
 
@@ -84,6 +87,8 @@ class Session:
         self.hangup = HangupTimer(run.end_seconds)
         self._acks, self._replies = AckTracker(run.offset), ReplyTimeouts()
         self._state = StateChange(AgentState.STARTING)
+        self._started_at = 0.0
+        self._look_at: float | None = None  # when to look whether it has started
         self._reported: commands.ReportAgent | None = None
         self._known = RecentSet[str](KNOWN_MAX)
         self._keys_dealt_with = 0  # the person's last key that an earlier session handled
@@ -116,7 +121,7 @@ class Session:
     def deadline(self) -> float | None:
         """When TimePassed is due."""
         timed = (self.lifecycle, self.outbox, self._acks, self._replies, self.hangup, self.turns)
-        due = (self._sources.next_deadline(), *(one.deadline() for one in timed))
+        due = (self._look_at, self._sources.next_deadline(), *(one.deadline() for one in timed))
         return min((one for one in due if one is not None), default=None)
 
     # -- routing ----------------------------------------------------------------------------------
@@ -360,10 +365,13 @@ class Session:
 
     def _started(self, now: float) -> Iterator[DriverCommand]:
         """Start delivering, and fire the session-start hooks unless an earlier session has."""
-        # If a program is heard by its screen only, nothing reports its rest; typing looks at it.
-        # Any other one is as the last session left it: its source reports changes only.
-        state = AgentState.IDLE if self._sources.screen_only else self._sources.agent_state
-        if state is not AgentState.STARTING:
+        # It is as the last session left it: its source reports changes only.
+        state = self._sources.agent_state
+        if self._sources.screen_only and self._run.restarts:
+            state = AgentState.IDLE
+        if state is AgentState.STARTING:
+            self._started_at = self._look_at = now
+        else:
             self._state = StateChange(state)
             self._guards.changed(self._state, now)
         self.turns.state_changed(self._state, now)
@@ -373,6 +381,19 @@ class Session:
         if self.lifecycle.has(HookEventName.SESSION_END):
             yield commands.KeepTerminal(self._run.end_seconds)
         yield from self._report_agent()
+
+    def _look_for_prompt(self, now: float) -> Iterator[DriverCommand]:
+        """A program that is heard by its screen alone has started once it is at a prompt."""
+        if self._look_at is None or now < self._look_at:
+            return
+        self._look_at = None
+        if self._state.state is not AgentState.STARTING:
+            return
+        late = now >= self._started_at + STARTS
+        if self._sources.screen_only and (late or self.turns.at_prompt(now)):
+            yield from self._state_changed(StateChange(AgentState.IDLE), now)
+        else:
+            self._look_at = now + LOOK
 
     def _tick(self, now: float) -> Iterator[DriverCommand]:
         found = list(self._due(now))
@@ -386,6 +407,7 @@ class Session:
 
     def _due(self, now: float) -> Iterator[DriverCommand]:
         yield from self._heard(self._sources.tick(now), now)
+        yield from self._look_for_prompt(now)
         yield from self._report_agent()
         yield from self.lifecycle.tick(now)
         yield from self.outbox.tick(now)

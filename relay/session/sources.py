@@ -50,9 +50,6 @@ LAST_WORDS = 1.0
 _ASKS = (AgentState.STARTING, AgentState.IDLE, AgentState.BUSY)
 
 
-#: A reason that names a usage limit, which ends at a known time.
-
-
 class ScreenLike(Protocol):
     """The part of the screen source that the session needs."""
 
@@ -163,8 +160,8 @@ class SourceSelector:
 
     @property
     def agent_state(self) -> AgentState:
-        """The agent's state by the structured source; idle without one."""
-        return self._structured.agent_state if self._structured else AgentState.IDLE
+        """The agent's state by the structured source; ``starting`` without one."""
+        return self._structured.agent_state if self._structured else AgentState.STARTING
 
     @property
     def question(self) -> ScreenQuestion | None:

@@ -125,11 +125,11 @@ class TurnReports:
     ) -> None:
         """``at_prompt``: whether a program that is heard by its screen alone can take a message;
         ``quiet_for``: for how many seconds it has written nothing."""
+        self.at_prompt = at_prompt
         #: The permissions of the turn, which end with it.
         self.gate = gate or PermissionGate("nothing asks about them")
         self._sources = sources
         self._now_ms = now_ms
-        self._at_prompt = at_prompt
         self._quiet_for = quiet_for
         self._saved = TurnCheckpoint()
         self._held: deque[Message] = deque()  # until the checkpoint names them
@@ -332,7 +332,7 @@ class TurnReports:
             return False
         patience = MUTE if self._heard_at is None else SILENCE
         quiet = min(self._quiet_for(now), now - self._begun_at)
-        return quiet >= patience and self._at_prompt(now)
+        return quiet >= patience and self.at_prompt(now)
 
     # -- reports ----------------------------------------------------------------------------------
 

@@ -170,9 +170,10 @@ class Typist:
         return waits(message, self._guards, now, underway)
 
     def at_prompt(self, now: float) -> bool:
-        """Whether the agent could take a message now, apart from what the person is doing."""
+        """Whether the agent could take a message now, apart from what the person is doing. True of
+        a program into which nothing is ever typed."""
         held = self._route_hold(self._usual_route(), now)
-        return held is None or held.reason in (DRAFT, TYPING)
+        return held is None or held.reason in (DRAFT, TYPING, self._rules.refusal)
 
     def _route_hold(self, route: AgentRoute, now: float) -> Blocked | None:
         if route is AgentRoute.CHANNEL:

@@ -35,7 +35,7 @@ from relay.protocol.agent_ops import REGISTER
 from relay.protocol.broker import encode
 from relay.protocol.broker_ops import STATUS, STOP
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
-from tests.support import wait_until
+from tests.support import PATIENCE, wait_until
 
 Json = dict[str, Any]
 
@@ -239,7 +239,7 @@ class Session:
 
     async def until(self, check: Callable[[], Any], timeout: float = 30.0) -> Any:
         """Wait for pushes until ``check`` returns something true."""
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(PATIENCE * timeout):
             while not (value := check()):
                 self.news.clear()
                 await self.news.wait()

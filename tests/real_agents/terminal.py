@@ -71,15 +71,16 @@ class Terminal(DrivenProgram):
 
     def wait_quiet(self) -> None:
         """Until the program draws nothing more, or it has become clear that it always does."""
-        drawn = [len(self.raw), time.monotonic()]
+        begun = time.monotonic()
+        drawn = [len(self.raw), begun]
 
         def quiet() -> bool:
             if drawn[0] != len(self.raw):
                 drawn[:] = [len(self.raw), time.monotonic()]
-            return time.monotonic() - drawn[1] > QUIET
+            now = time.monotonic()
+            return now - drawn[1] > QUIET or now - begun > ALWAYS_DRAWS
 
-        with contextlib.suppress(AssertionError):
-            wait_until(quiet, ALWAYS_DRAWS)
+        wait_until(quiet, ALWAYS_DRAWS)
 
     def wait_end(self, timeout: float = STOP_DEADLINE) -> None:
         """Until the program has ended."""

@@ -19,7 +19,7 @@ from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
 from relay.session import handler_lanes, outbox
 from relay.session.detector import Detection, ForAgent
-from relay.session.session import ACK_BYTES, ACK_SECONDS, PAUSE_MAX, AckTracker
+from relay.session.session import ACK_BYTES, ACK_SECONDS, PAUSE_MAX, STARTS, AckTracker
 from relay.session.session_commands import (
     Acknowledge,
     DeliverMessage,
@@ -178,10 +178,24 @@ def test_what_the_agents_records_show_proves_a_message(by: str) -> None:
 def test_a_broker_that_returns_is_told_everything_again() -> None:
     playbook = Playbook()
     idle = ReportAgent("idle", "", "screen", ())
-    playbook >> SessionStarted() << idle
+    playbook >> SessionStarted()
+    playbook.at(0) << idle
     playbook >> BrokerReturned() << idle << TellHeldAgain()
     playbook >> SourcesHeard([StateChange(AgentState.BUSY)])
     playbook << ReportAgent("busy", "", "screen", ())
+
+
+def test_a_program_heard_by_its_screen_alone_starts_until_it_is_at_a_prompt() -> None:
+    playbook = Playbook()
+    turns = playbook.session.turns
+    turns.at_prompt = lambda now: now >= 5
+    playbook >> SessionStarted() << ReportAgent("starting", "", "screen", ())
+    assert not playbook.at(4.9).take(ReportAgent)
+    playbook.at(5.2) << ReportAgent("idle", "", "screen", ())
+    never = Playbook()  # as htop
+    never.session.turns.at_prompt = lambda now: False
+    never >> SessionStarted() << ReportAgent("starting", "", "screen", ())
+    never.at(STARTS + 1) << ReportAgent("idle", "", "screen", ())
 
 
 # -- the person -----------------------------------------------------------------------------------
@@ -189,7 +203,8 @@ def test_a_broker_that_returns_is_told_everything_again() -> None:
 
 def test_a_stopped_agent_and_one_whose_terminal_has_gone_say_so() -> None:
     playbook = Playbook()
-    playbook >> SessionStarted() << ReportAgent("idle", "", "screen", ())
+    playbook >> SessionStarted()
+    playbook.at(0) << ReportAgent("idle", "", "screen", ())
     stopped = ReportAgent("stopped", "Ctrl-Z; fg in its terminal", "screen", ())
     playbook >> AgentStopped(True) << stopped
     playbook >> AgentStopped(False) << ReportAgent("idle", "", "screen", ())

@@ -12,7 +12,6 @@ expressions are those of cronsim, which is imported for one. Pure.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -363,7 +362,7 @@ def _one_of(values: frozenset[str] | None, known: Sequence[str], what: str) -> N
 def _json(value: object, what: str, limit: int = CONFIG_MAX) -> None:
     try:
         usable = isinstance(value, Mapping) and json_text.size_of(value) <= limit
-        usable = usable and json.loads(json.dumps(value)) == value
+        usable = usable and json_text.loads(json_text.dumps(value)) == value
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{what} is not JSON: {error}") from error
     if not usable:

@@ -274,10 +274,10 @@ class LinkFeature(BrokerFeature):
                 f"{code.address} cannot be reached: {error}",
                 hint="can this machine reach it? relay link new --address names another address",
             ) from error
-        told = await enrol(code, certificate, name, self._folder.public_key())
-        link = Link(name, code.address, str(told["host"]), certificate)
+        machines = await enrol(code, certificate, name, self._folder)
+        link = Link(name, code.address, code.host, certificate)
         self._folder.write(link)
-        others = [str(one) for one in told["machines"] if one != name]
+        others = [one for one in machines if one != name]
         await self._parts.kernel.committer.commit(partial(self._add_machines, others))
         self._begin(link)
         await self._wait_connected()

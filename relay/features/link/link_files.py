@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from relay.core.errors import UsageError
+from relay.core.errors import RelayError, UsageError
 from relay.core.message import BODY_MAX
 
 #: How long a code may be used. Seconds.
@@ -68,9 +68,11 @@ class Code:
     address: str
     pin: str  # SHA-256 of the certificate, hex
     secret: str
+    host: str  # the machine that runs the server
 
     def __str__(self) -> str:
-        text = json.dumps([self.address, self.pin, self.secret], separators=(",", ":"))
+        fields = [self.address, self.pin, self.secret, self.host]
+        text = json.dumps(fields, separators=(",", ":"))
         return _PREFIX + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
@@ -78,10 +80,12 @@ class Code:
         """Raises UsageError."""
         try:
             packed = text.strip().removeprefix(_PREFIX)
-            told = json.loads(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)))
-            if len(told) == 3 and all(isinstance(one, str) for one in told):
-                return cls(*told)
-        except ValueError:
+            fields = json.loads(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)))
+            if len(fields) == 4 and all(isinstance(one, str) for one in fields):
+                code = cls(*fields)
+                if code.host == machine_name(code.host):
+                    return code
+        except (ValueError, TypeError, RelayError):
             pass
         raise UsageError("this is not a code from relay link new", hint="copy all of it: relay1:…")
 

@@ -261,7 +261,7 @@ class Wire:
         link = self.link
         link.secret, link.until = secrets.token_urlsafe(18), time.time() + CODE_LIFE
         await self.users_changed()
-        return Code(link.address, pin_of(link.certificate), link.secret), link.until
+        return Code(link.address, pin_of(link.certificate), link.secret, link.host), link.until
 
     async def _join(self, message: Any) -> None:
         """A machine that has the secret asks to be in the link."""
@@ -286,9 +286,9 @@ class Wire:
             return
         link.secret = ""
         link.machines[name] = key
+        self._folder.write(link)  # before the answer: who is told to be in must be in after a kill
         self._log.write(f"the machine {name} has joined the link")
-        answer = {"host": link.host, "machines": sorted(link.machines)}
-        await message.respond(json.dumps(answer).encode())
+        await message.respond(json.dumps({"machines": sorted(link.machines)}).encode())
         await self._client.flush()
         await self.users_changed()
         await self.arrived.put((name, "j", b"", None))
@@ -317,20 +317,26 @@ def _local(link: Link) -> str:
     return f"127.0.0.1:{link.address.rpartition(':')[2]}" if link.hosts else link.address
 
 
-async def enrol(code: Code, certificate: str, name: str, key: str) -> dict[str, Any]:
-    """Ask the server's machine to take this one in. Raises RelayError."""
-    for _ in range(_TRIES - 1):
-        with suppress(_NotConnected):
-            return await _enrol_once(code, certificate, name, key)
+async def enrol(code: Code, certificate: str, name: str, folder: LinkFolder) -> list[str]:
+    """Ask the server's machine to take this one in. Returns the names of the machines of the link,
+    as far as they are known. Raises RelayError."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return await _ask_in(code, certificate, name, folder.public_key())
+        except _NoAnswer:
+            if await _is_in(code, certificate, name, folder.seed()):
+                return [code.host]
+            if not tries_left:
+                raise
         await asyncio.sleep(AGAIN)  # while another machine is taken in, the server ends connections
-    return await _enrol_once(code, certificate, name, key)
+    raise AssertionError("unreachable")
 
 
-class _NotConnected(RelayError):
-    """The server ended the connection before it said who may connect."""
+class _NoAnswer(UsageError):
+    """The connection ended before an answer came: this machine may have been taken in or not."""
 
 
-async def _enrol_once(code: Code, certificate: str, name: str, key: str) -> dict[str, Any]:
+async def _ask_in(code: Code, certificate: str, name: str, key: str) -> list[str]:
     client = None
     try:
         client = await nats_module().connect(
@@ -345,26 +351,54 @@ async def _enrol_once(code: Code, certificate: str, name: str, key: str) -> dict
         )
         version = client.connected_server_version
         refuse_old(f"{version.major}.{version.minor}.{version.patch}")
-        told = await client.request("join", json.dumps({"name": name, "key": key}).encode(), ANSWER)
-        answer: dict[str, Any] = json.loads(told.data)
+        asked = json.dumps({"name": name, "key": key}).encode()
+        answer = json.loads((await client.request("join", asked, ANSWER)).data)
     except RelayError:
         raise
     except Exception as error:
         # The server ends the connections of a code once a machine has joined with it.
         if "uthorization" in str(error) or (client is not None and not client.is_connected):
-            raise UsageError(
+            raise _NoAnswer(
                 "the code was used already, or is too old",
                 hint="make another one on the other machine: relay link new",
             ) from error
-        problem = f"{code.address}: {error or type(error).__name__}"
-        raise (_NotConnected(problem) if client is None else RelayError(problem)) from error
+        raise _NoAnswer(f"{code.address}: {error or type(error).__name__}") from error
     finally:
         if client is not None:
             with suppress(Exception):
                 await client.close()
     if "why" in answer:
         raise UsageError(str(answer["why"]))
-    return answer
+    return [str(one) for one in answer["machines"]]
+
+
+async def _is_in(code: Code, certificate: str, name: str, seed: bytes) -> bool:
+    """Whether the server takes this machine's own key, for a machine of this name."""
+    refusals: list[Exception] = []
+
+    async def refused(error: Exception) -> None:
+        refusals.append(error)
+
+    try:
+        client = await nats_module().connect(
+            f"tls://{code.address}",
+            nkeys_seed_str=seed.decode(),
+            tls=context_for(certificate),
+            allow_reconnect=False,
+            connect_timeout=ANSWER,
+            error_cb=refused,
+        )
+    except Exception:  # it cannot be reached, or does not know the key
+        return False
+    try:
+        await client.subscribe(f"_INBOX_{name}.arrive")
+        await client.flush(ANSWER)
+    except Exception as error:
+        refusals.append(error)
+    finally:
+        with suppress(Exception):
+            await client.close()
+    return not refusals
 
 
 async def _quiet(error: Exception) -> None:

@@ -213,23 +213,22 @@ def claimer(folder: Folder, broker: Agents, told: list[str], *, mode: str = "not
     return Claiming(cast(FeatureParts, parts), mode, Waits(Teller(told)))
 
 
-def test_nothing_is_claimed_where_an_agent_works_alone(folder: Folder, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        for alone in (Agents(), Agents(folder.path), Agents(folder.path, tmp_path / "elsewhere")):
-            claims = claimer(folder, alone, [])
-            for _ in range(3):
-                assert await claims.before(CALL) == "" and await claims.holds() == []
-            assert alone.asked == 1  # not for each call
-        for together in (folder.path, folder.path / "sub", folder.path.parent):
-            claims = claimer(folder, Agents(folder.path, together), [])
-            assert await claims.before(CALL) == "" and await claims.holds() == ["a.py"]
-            await claims.turn_ended()
-            assert await claims.holds() == []
+async def test_nothing_is_claimed_where_an_agent_works_alone(
+    folder: Folder, tmp_path: Path
+) -> None:
+    for alone in (Agents(), Agents(folder.path), Agents(folder.path, tmp_path / "elsewhere")):
+        claims = claimer(folder, alone, [])
+        for _ in range(3):
+            assert await claims.before(CALL) == "" and await claims.holds() == []
+        assert alone.asked == 1  # not for each call
+    for together in (folder.path, folder.path / "sub", folder.path.parent):
+        claims = claimer(folder, Agents(folder.path, together), [])
+        assert await claims.before(CALL) == "" and await claims.holds() == ["a.py"]
+        await claims.turn_ended()
+        assert await claims.holds() == []
 
-    asyncio.run(scenario())
 
-
-def test_an_agent_is_told_beside_its_call_or_refused_and_told_when_it_is_free(
+async def test_an_agent_is_told_beside_its_call_or_refused_and_told_when_it_is_free(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claiming, "POLL", 0.0)
@@ -237,22 +236,19 @@ def test_an_agent_is_told_beside_its_call_or_refused_and_told_when_it_is_free(
     bob, told = folder.agent("Bob"), list[str]()
     bob.writes("a.py", "1\n")
 
-    async def scenario() -> None:
-        here = Agents(folder.path, folder.path)
-        claims = claimer(folder, here, told)
-        assert await claims.before(CALL) == ""
-        assert "by Bob" in await claims.after(CALL) and await claims.after(CALL) == ""
-        await claims.turn_ended()
-        bob.writes("a.py", "2\n")
-        strict = claimer(folder, here, told, mode="refuse")
-        assert '"reason": "FILE_LEASED"' in await strict.before(CALL)
-        assert await strict.after(CALL) == "" and told == []
-        bob.ends_turn()
-        async with asyncio.timeout(30):
-            while not told:
-                await asyncio.sleep(0)
-
-    asyncio.run(scenario())
+    here = Agents(folder.path, folder.path)
+    claims = claimer(folder, here, told)
+    assert await claims.before(CALL) == ""
+    assert "by Bob" in await claims.after(CALL) and await claims.after(CALL) == ""
+    await claims.turn_ended()
+    bob.writes("a.py", "2\n")
+    strict = claimer(folder, here, told, mode="refuse")
+    assert '"reason": "FILE_LEASED"' in await strict.before(CALL)
+    assert await strict.after(CALL) == "" and told == []
+    bob.ends_turn()
+    async with asyncio.timeout(30):
+        while not told:
+            await asyncio.sleep(0)
     assert told == [
         f"Nobody else is changing this any more: {folder.path}/a.py. Read it again before you"
         " change it."

@@ -592,15 +592,6 @@ def test_nobody_writes_while_the_trace_cannot(project: Project) -> None:
     assert project.told[-1]["files"][0]["path"] == "src/a.py"
 
 
-def test_a_person_turns_it_off_and_on(project: Project) -> None:
-    bob = project.agent("Bob")
-    project.store.switch_off(str(project.root), "hot fix", "you", 1)
-    bob.has_written("README.md", "1\n")
-    assert project.told[-1]["metadata"]["approved_by"] == "governance was off"
-    project.store.switch_on(str(project.root))
-    assert reason(bob.writes("README.md")) is Reason.INTENT_REQUIRED
-
-
 def test_the_trace_tells_of_each_call(project: Project) -> None:
     bob = project.agent("Bob").select()
     bob.has_written("src/a.py", "x = 1\n")
@@ -708,12 +699,3 @@ def test_relays_own_tools_need_no_intent_where_relay_has_given_them() -> None:
 def test_a_command_says_that_it_leaves_something_behind(command: str, lasts: bool) -> None:
     fields = {"tool_name": "Bash", "tool_input": {"command": command}}
     assert gate_call("claude", AgentHookCall(HookEventName.BEFORE_TOOL, fields)).lasts is lasts
-
-
-def test_an_intent_for_each_turn_where_the_project_wants_that(project: Project) -> None:
-    settings = "governance:\n  select_every_turn: true\n"
-    project.write(".orchestration/active_intents.yaml", INTENTS + settings)
-    bob = project.agent("Bob").select()
-    assert bob.writes("src/a.py") is None
-    bob.ends_turn()
-    assert reason(bob.writes("src/a.py")) is Reason.INTENT_REQUIRED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -135,206 +135,163 @@ class Bench:
         await asyncio.gather(*self.tasks)
 
 
-def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def whole() -> None:
-        async with asyncio.timeout(30):
-            await scenario()
-
-    asyncio.run(whole())
-
-
-def test_a_run_is_governed_from_the_call_on_after_the_folder_has_appeared(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path)
-        bench.add_on.begin()
-        await bench.settled()
-        assert await bench.add_on.before(CALL, 5.0) == "" and bench.door.given == []
-        (tmp_path / ".orchestration").mkdir()
-        assert await bench.add_on.before(CALL, 5.0) == "refused"
-        # Its session does not hear @intent: of what was not governed when it started.
-        assert bench.door.given == ["rules for the shell"]
-        (tmp_path / ".orchestration").rmdir()
-        assert await bench.add_on.before(CALL, 5.0) == "refused"
-        again = bench.made()
-        again.restore(bench.add_on.state())
-        assert await again.before(CALL, 5.0) == "refused"
-
-    play(scenario)
+async def test_a_run_is_governed_from_the_call_on_after_the_folder_has_appeared(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path)
+    bench.add_on.begin()
+    await bench.settled()
+    assert await bench.add_on.before(CALL, 5.0) == "" and bench.door.given == []
+    (tmp_path / ".orchestration").mkdir()
+    assert await bench.add_on.before(CALL, 5.0) == "refused"
+    # Its session does not hear @intent: of what was not governed when it started.
+    assert bench.door.given == ["rules for the shell"]
+    (tmp_path / ".orchestration").rmdir()
+    assert await bench.add_on.before(CALL, 5.0) == "refused"
+    again = bench.made()
+    again.restore(bench.add_on.state())
+    assert await again.before(CALL, 5.0) == "refused"
 
 
-def test_where_its_calls_do_not_come_here_the_person_is_told_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, ungated="it has no hooks")
-        (tmp_path / ".orchestration").mkdir()
-        bench.add_on.said(["hello"])
-        bench.add_on.said(["again"])
-        [note] = bench.notes
-        assert note.startswith("ungoverned: ") and "it has no hooks" in note
-
-    play(scenario)
-
-
-def test_what_cannot_be_opened_refuses_all_but_reads_and_is_opened_again(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, root=str(tmp_path))
-        for error in (StorageError("the database is damaged"), OSError("no room")):
-            bench.broken = error
-            assert '"reason": "ENGINE_FAILED"' in await bench.add_on.before(CALL, 5.0)
-            for read in (
-                {"tool_name": "Read", "tool_input": FILE},
-                {"tool_name": "Bash", "tool_input": CAT},
-            ):
-                assert await bench.add_on.before(replace(CALL, fields=read), 5.0) == ""
-        bench.broken = None
-        assert await bench.add_on.before(CALL, 5.0) == "refused"
-
-    play(scenario)
+async def test_what_cannot_be_opened_refuses_all_but_reads_and_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path))
+    for error in (StorageError("the database is damaged"), OSError("no room")):
+        bench.broken = error
+        assert '"reason": "ENGINE_FAILED"' in await bench.add_on.before(CALL, 5.0)
+        for read in (
+            {"tool_name": "Read", "tool_input": FILE},
+            {"tool_name": "Bash", "tool_input": CAT},
+        ):
+            assert await bench.add_on.before(replace(CALL, fields=read), 5.0) == ""
+    bench.broken = None
+    assert await bench.add_on.before(CALL, 5.0) == "refused"
 
 
-def test_an_agent_that_the_person_lets_go_is_never_asked(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, root=str(tmp_path), ungoverned=True)
-        bench.add_on.restore({})
-        await bench.settled()
-        bench.add_on.begin()
-        await bench.settled()
-        assert bench.project.done == []  # its start is written down before it runs
-        assert bench.notes[0].startswith("ungoverned: ")
-        assert await bench.add_on.before(CALL, 5.0) == ""
-        with pytest.raises(RelayError, match="--ungoverned"):
-            await bench.add_on.ask({"do": "select", "id": "INT-1"}, False)
-
-    play(scenario)
+async def test_an_agent_that_the_person_lets_go_is_never_asked(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path), ungoverned=True)
+    bench.add_on.restore({})
+    await bench.settled()
+    bench.add_on.begin()
+    await bench.settled()
+    assert bench.project.done == []  # its start is written down before it runs
+    assert bench.notes[0].startswith("ungoverned: ")
+    assert await bench.add_on.before(CALL, 5.0) == ""
+    with pytest.raises(RelayError, match="--ungoverned"):
+        await bench.add_on.ask({"do": "select", "id": "INT-1"}, False)
 
 
 @pytest.mark.parametrize("ungated", ["", "it has no hooks"], ids=["hooks", "none"])
-def test_an_agent_that_the_kernel_holds_to_an_intent_is_traced_and_works_on_it(
+async def test_an_agent_that_the_kernel_holds_to_an_intent_is_traced_and_works_on_it(
     tmp_path: Path, ungated: str
 ) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, root=str(tmp_path), intent="INT-1", ungated=ungated)
-        bench.add_on.restore({})
+    bench = Bench(tmp_path, root=str(tmp_path), intent="INT-1", ungated=ungated)
+    bench.add_on.restore({})
+    await bench.settled()
+    bench.made().restore(bench.add_on.state())  # after a kill of the session
+    await bench.settled()
+    ends = [("closed",)] if ungated else [("select", "INT-1", "me")]
+    assert bench.project.done == [("note", "confined", "me"), *ends]
+    assert bench.notes == ["confined to INT-1"]
+    # Where it asks before its calls, they are checked as ever; else the kernel alone holds it.
+    assert await bench.add_on.before(CALL, 5.0) == ("" if ungated else "refused")
+    if ungated:
+        with pytest.raises(RelayError, match="writes for INT-1 alone"):
+            await bench.add_on.ask({"do": "select", "id": "INT-2"}, False)
+
+
+async def test_commands_are_done_in_their_order_and_answered_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path))
+    bench.project.room.clear()
+    for id_, text in (("1", "INT-1"), ("2", "bad"), ("1", "INT-1")):
+        bench.add_on.take(FeatureCommand(id_, "select", text))
+    assert not await bench.add_on.settle(0.01)
+    # A session that is killed now goes on with both.
+    again = Bench(tmp_path, root=str(tmp_path))
+    again.add_on.restore(bench.add_on.state())
+    bench.project.room.set()
+    assert await bench.add_on.settle(5.0)
+    await bench.settled()
+    answers = [("1", "select INT-1"), ("2", "not done: @intent:select: no such intent (INT-1)")]
+    assert bench.answers == answers
+    await again.settled()
+    assert again.answers == answers
+
+
+async def test_there_is_an_end_to_what_waits_and_to_what_is_said(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path))
+    bench.add_on.take(FeatureCommand("0", "learn", "x" * (GIVEN_MAX + 1)))
+    for n in range(PENDING_MAX + 1):
+        bench.add_on.take(FeatureCommand(f"{n + 1}", "list", ""))
+    [(_, long), (last, many)] = bench.answers
+    assert "more than" in long and last == f"{PENDING_MAX + 1}" and "too many" in many
+    await bench.settled()
+    assert len(bench.project.done) == PENDING_MAX
+
+
+async def test_its_turn_gives_back_what_it_took_and_the_next_one_is_reminded(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path))
+    bench.add_on.begin()
+    for state in (AgentState.IDLE, AgentState.BUSY, AgentState.BLOCKED, AgentState.BUSY):
         await bench.settled()
-        bench.made().restore(bench.add_on.state())  # after a kill of the session
+        bench.add_on.state_changed(state)
+    await bench.settled()
+    assert bench.project.done == [("turn ended",)]  # what an earlier session has left
+    bench.add_on.state_changed(AgentState.IDLE)
+    bench.add_on.state_changed(AgentState.IDLE)
+    await bench.settled()
+    assert bench.project.done == [("turn ended",)] * 2
+    assert bench.door.given == ["rules", "still INT-1", "still INT-1"]
+    await bench.add_on.end()
+    assert bench.project.done[-1] == ("ended",)
+
+
+async def test_what_was_changed_against_the_intent_both_are_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path))
+    assert await bench.add_on.after(CALL) == "" and not bench.notes
+    bench.project.violation = "x (made)"
+    told = await bench.add_on.after(CALL)
+    assert told.startswith("x (made)\n") and bench.notes == ["x (made)"]
+    bench.add_on.state_changed(AgentState.IDLE)
+    await bench.settled()
+    assert bench.door.given == [f"{told}\n\nstill INT-1"] and len(bench.notes) == 2
+
+
+async def test_what_was_selected_in_words_is_for_the_turn_that_reads_the_answer(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path))
+    bench.add_on.take(FeatureCommand("1", "select", "INT-1"))
+    for state in (AgentState.IDLE, AgentState.BUSY, AgentState.IDLE):
         await bench.settled()
-        ends = [("closed",)] if ungated else [("select", "INT-1", "me")]
-        assert bench.project.done == [("note", "confined", "me"), *ends]
-        assert bench.notes == ["confined to INT-1"]
-        # Where it asks before its calls, they are checked as ever; else the kernel alone holds it.
-        assert await bench.add_on.before(CALL, 5.0) == ("" if ungated else "refused")
-        if ungated:
-            with pytest.raises(RelayError, match="writes for INT-1 alone"):
-                await bench.add_on.ask({"do": "select", "id": "INT-2"}, False)
-
-    play(scenario)
+        bench.add_on.state_changed(state)
+    await bench.settled()
+    assert bench.project.done[1:] == [("turn ended", "chosen"), ("turn ended",)]
 
 
-def test_commands_are_done_in_their_order_and_answered_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, root=str(tmp_path))
-        bench.project.room.clear()
-        for id_, text in (("1", "INT-1"), ("2", "bad"), ("1", "INT-1")):
-            bench.add_on.take(FeatureCommand(id_, "select", text))
-        assert not await bench.add_on.settle(0.01)
-        # A session that is killed now goes on with both.
-        again = Bench(tmp_path, root=str(tmp_path))
-        again.add_on.restore(bench.add_on.state())
-        bench.project.room.set()
-        assert await bench.add_on.settle(5.0)
-        await bench.settled()
-        answers = [("1", "select INT-1"), ("2", "not done: @intent:select: no such intent (INT-1)")]
-        assert bench.answers == answers
-        await again.settled()
-        assert again.answers == answers
-
-    play(scenario)
+async def test_a_session_after_a_kill_finishes_what_the_one_before_has_begun(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path))
+    await bench.add_on.after(CALL)
+    bench.add_on.state_changed(AgentState.IDLE)
+    await bench.settled()
+    await bench.made().end()
+    assert bench.project.done == [("after",), ("turn ended",), ("ended",)]
 
 
-def test_there_is_an_end_to_what_waits_and_to_what_is_said(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, root=str(tmp_path))
-        bench.add_on.take(FeatureCommand("0", "learn", "x" * (GIVEN_MAX + 1)))
-        for n in range(PENDING_MAX + 1):
-            bench.add_on.take(FeatureCommand(f"{n + 1}", "list", ""))
-        [(_, long), (last, many)] = bench.answers
-        assert "more than" in long and last == f"{PENDING_MAX + 1}" and "too many" in many
-        await bench.settled()
-        assert len(bench.project.done) == PENDING_MAX
-
-    play(scenario)
-
-
-def test_its_turn_gives_back_what_it_took_and_the_next_one_is_reminded(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, root=str(tmp_path))
-        bench.add_on.begin()
-        for state in (AgentState.IDLE, AgentState.BUSY, AgentState.BLOCKED, AgentState.BUSY):
-            await bench.settled()
-            bench.add_on.state_changed(state)
-        await bench.settled()
-        assert bench.project.done == [("turn ended",)]  # what an earlier session has left
-        bench.add_on.state_changed(AgentState.IDLE)
-        bench.add_on.state_changed(AgentState.IDLE)
-        await bench.settled()
-        assert bench.project.done == [("turn ended",)] * 2
-        assert bench.door.given == ["rules", "still INT-1", "still INT-1"]
-        await bench.add_on.end()
-        assert bench.project.done[-1] == ("ended",)
-
-    play(scenario)
-
-
-def test_what_was_changed_against_the_intent_both_are_told(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, root=str(tmp_path))
-        assert await bench.add_on.after(CALL) == "" and not bench.notes
-        bench.project.violation = "x (made)"
-        told = await bench.add_on.after(CALL)
-        assert told.startswith("x (made)\n") and bench.notes == ["x (made)"]
-        bench.add_on.state_changed(AgentState.IDLE)
-        await bench.settled()
-        assert bench.door.given == [f"{told}\n\nstill INT-1"] and len(bench.notes) == 2
-
-    play(scenario)
-
-
-def test_what_was_selected_in_words_is_for_the_turn_that_reads_the_answer(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, root=str(tmp_path))
-        bench.add_on.take(FeatureCommand("1", "select", "INT-1"))
-        for state in (AgentState.IDLE, AgentState.BUSY, AgentState.IDLE):
-            await bench.settled()
-            bench.add_on.state_changed(state)
-        await bench.settled()
-        assert bench.project.done[1:] == [("turn ended", "chosen"), ("turn ended",)]
-
-    play(scenario)
-
-
-def test_a_session_after_a_kill_finishes_what_the_one_before_has_begun(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, root=str(tmp_path))
-        await bench.add_on.after(CALL)
-        bench.add_on.state_changed(AgentState.IDLE)
-        await bench.settled()
-        await bench.made().end()
-        assert bench.project.done == [("after",), ("turn ended",), ("ended",)]
-
-    play(scenario)
-
-
-def test_a_request_says_who_asks_and_tells_what_is_selected(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        bench = Bench(tmp_path, root=str(tmp_path))
-        select = {"do": "select", "id": "INT-1"}
-        assert await bench.add_on.ask(select, True) == {"text": "select INT-1", "intent": "INT-1"}
-        [told] = bench.door.given
-        assert told.startswith("The person has chosen") and told.endswith("\nselect INT-1")
-        await bench.add_on.ask({"do": "learn", "text": "x"}, False)
-        assert bench.project.done == [("select", "INT-1", "me"), ("learn", "x", "")]
-        done = {"do": "set_status", "id": "INT-1", "status": "COMPLETE"}
-        assert (await bench.add_on.ask(done, False))["text"] == "INT-1 COMPLETE"
-        with pytest.raises(RelayError):
-            await bench.add_on.ask({"do": "learn", "text": ["x"]}, False)
-
-    play(scenario)
+async def test_a_request_says_who_asks_and_tells_what_is_selected(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path))
+    select = {"do": "select", "id": "INT-1"}
+    assert await bench.add_on.ask(select, True) == {"text": "select INT-1", "intent": "INT-1"}
+    [told] = bench.door.given
+    assert told.startswith("The person has chosen") and told.endswith("\nselect INT-1")
+    await bench.add_on.ask({"do": "learn", "text": "x"}, False)
+    assert bench.project.done == [("select", "INT-1", "me"), ("learn", "x", "")]
+    done = {"do": "set_status", "id": "INT-1", "status": "COMPLETE"}
+    assert (await bench.add_on.ask(done, False))["text"] == "INT-1 COMPLETE"
+    with pytest.raises(RelayError):
+        await bench.add_on.ask({"do": "learn", "text": ["x"]}, False)

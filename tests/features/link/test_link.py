@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -436,35 +438,63 @@ def test_without_a_link_nothing_of_it_is_there(tmp_path: Path) -> None:
         stop_broker(alone.home)
 
 
+def joined_through(
+    code: Code, machine: MachineUnderTest, is_cut: Callable[[int, bytes], bool]
+) -> int:
+    """Join through a proxy that ends connection n (the first: 0) when ``is_cut(n, data)`` of what
+    the server says, and of "" as it begins. Returns how many connections there were."""
+    host, _, port = code.address.rpartition(":")
+    number = 0
+
+    def between(door: socket.socket) -> None:
+        nonlocal number
+        with suppress(OSError):
+            while True:
+                client, _ = door.accept()
+                number += 1
+                if is_cut(number - 1, b""):
+                    client.close()
+                    continue
+                server = socket.create_connection((host, int(port)))
+                never = (lambda data: False, partial(is_cut, number - 1))
+                for one, other, cut in zip((client, server), (server, client), never, strict=True):
+                    Thread(target=carry, args=(one, other, cut), daemon=True).start()
+
+    def carry(one: socket.socket, other: socket.socket, cut: Callable[[bytes], bool]) -> None:
+        with one:
+            with suppress(OSError):
+                while (data := one.recv(65536)) and not cut(data):
+                    other.sendall(data)
+            for side in (one, other):
+                with suppress(OSError):
+                    side.shutdown(socket.SHUT_RDWR)
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        Thread(target=between, args=(door,), daemon=True).start()
+        through = replace(code, address=f"127.0.0.1:{door.getsockname()[1]}")
+        assert machine.ask(LINK_JOIN, code=str(through), name="third")["machines"]
+    return number
+
+
 def test_a_join_whose_connection_ends_before_an_answer_is_tried_again(
     machines: list[MachineUnderTest],
 ) -> None:
     laptop, _, third = machines
     code = Code.read(laptop.ask(LINK_NEW)["code"])
-    host, _, port = code.address.rpartition(":")
-    connections: list[socket.socket] = []
+    # The first connection fetches the certificate, the second one asks.
+    assert joined_through(code, third, lambda number, data: number == 1) > 2
 
-    def between(door: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = door.accept()
-                connections.append(client)
-                if len(connections) == 3:  # after those of the one that fetched the certificate
-                    client.close()
-                    continue
-                server = socket.create_connection((host, int(port)))
-                connections.append(server)
-                for one, other in ((client, server), (server, client)):
-                    Thread(target=carry, args=(one, other), daemon=True).start()
 
-    def carry(one: socket.socket, other: socket.socket) -> None:
-        with suppress(OSError):
-            while data := one.recv(65536):
-                other.sendall(data)
-            other.shutdown(socket.SHUT_WR)
+def test_a_join_whose_connection_ends_when_it_is_done_is_done(
+    machines: list[MachineUnderTest],
+) -> None:
+    laptop, _, third = machines
+    code = Code.read(laptop.ask(LINK_NEW)["code"])
 
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        Thread(target=between, args=(door,), daemon=True).start()
-        through = Code(f"127.0.0.1:{door.getsockname()[1]}", code.pin, code.secret)
-        assert third.ask(LINK_JOIN, code=str(through), name="third")["machines"]
-        assert len(connections) > 3
+    def is_cut(number: int, data: bytes) -> bool:
+        return number == 1 and "third" in laptop.folder.read().machines
+
+    assert joined_through(code, third, is_cut) > 2
+    until(lambda: {row["name"] for row in third.ask(LINK)["machines"]} == {"laptop", "server"})
+    third.send(f"{ME}@laptop", "I am in")
+    until(lambda: laptop.inbox() == ["I am in"])

@@ -51,20 +51,17 @@ def test_slow_ones_run_side_by_side() -> None:
     assert [one[1:] for one in asked(*[slow] * 20)] == [(True, None)] * 20
 
 
-def test_one_that_hangs_is_given_up_and_named_until_it_ends() -> None:
+async def test_one_that_hangs_is_given_up_and_named_until_it_ends() -> None:
     over = threading.Event()
     registry = Registry()
     registry.add_route("hangs", lambda event: over.wait(30))
     registry.add_route("says", lambda event: True)
 
-    async def ask() -> None:
-        calls = PlainCalls(lambda value: value, 0.05)
-        said = await calls.call(EVENT, registry.routes())
-        assert [one[1:] for one in said] == [(None, "it did not end within 0.05 s"), (True, None)]
-        [callee] = calls.hanging()
-        assert callee is registry.routes()[0].callee
-        over.set()
-        while calls.hanging():
-            await asyncio.sleep(0.01)
-
-    asyncio.run(ask())
+    calls = PlainCalls(lambda value: value, 0.05)
+    said = await calls.call(EVENT, registry.routes())
+    assert [one[1:] for one in said] == [(None, "it did not end within 0.05 s"), (True, None)]
+    [callee] = calls.hanging()
+    assert callee is registry.routes()[0].callee
+    over.set()
+    while calls.hanging():
+        await asyncio.sleep(0.01)

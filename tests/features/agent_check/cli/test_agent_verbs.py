@@ -44,7 +44,7 @@ def test_an_agent_checks_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("option", ["--size=wide", "--patience=0", "--patience=long"])
 def test_an_option_that_means_nothing_is_refused(option: str) -> None:
-    with pytest.raises(UsageError, match="is no "):
+    with pytest.raises(UsageError, match="is not a "):
         agent("agent", "check", "aider", "--yes", option)
 
 

@@ -6,9 +6,10 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,6 @@ from tests.ledger.test_queries import put
 from tests.support import wait_until
 
 Json = dict[str, Any]
-T = TypeVar("T")
 EVENT = {"id": "01E", "channel": "mail", "kind": "message", "sender": "mom@x", "content": "code 7"}
 OWNER = {"type": "known", "name": "Mom", "relationship": "family", "id": "p1"}
 
@@ -70,35 +70,29 @@ def question(source: str, automation: str = "A", **fields: Any) -> Json:
     }
 
 
-def pooled(home: Home, use: Callable[[AutomationRunner], Awaitable[T]], workers: int = 2) -> T:
+@asynccontextmanager
+async def pooled(home: Home) -> AsyncIterator[AutomationRunner]:
     home.create()
-
-    async def run() -> T:
-        pool = WorkerPool(home, LineLog())
-        try:
-            return await use(AutomationRunner(pool, workers))
-        finally:
-            await pool.close()
-
-    return asyncio.run(run())
+    pool = WorkerPool(home, LineLog())
+    try:
+        yield AutomationRunner(pool, 2)
+    finally:
+        await pool.close()
 
 
-def ran(home: Home, *sources: str, **fields: Any) -> list[RunAnswer]:
+async def ran(home: Home, *sources: str, **fields: Any) -> list[RunAnswer]:
     """One run of each, one after the other."""
-
-    async def use(runner: AutomationRunner) -> list[RunAnswer]:
+    async with pooled(home) as runner:
         return [
             await runner.run(question(source, f"A{number}", **fields))
             for number, source in enumerate(sources)
         ]
 
-    return pooled(home, use)
-
 
 GOOD = file("def handler(ctx): return True")
 
 
-def test_a_handler_sees_the_event_and_its_answer_comes_back(home: Home) -> None:
+async def test_a_handler_sees_the_event_and_its_answer_comes_back(home: Home) -> None:
     told = file(
         "def handler(ctx):\n"
         "    ctx.log.info('from %s', ctx.principal.name)\n"
@@ -112,7 +106,7 @@ def test_a_handler_sees_the_event_and_its_answer_comes_back(home: Home) -> None:
         "    return AutomationResult(fire=True, agent='atlas', context=told)\n"
     )
     late = file("async def handler(ctx): return {'fire': False, 'enrich': {'n': 1}}")
-    first, second = ran(home, told, late, state={"seen": 1, "old": 2, "kept": 3})
+    first, second = await ran(home, told, late, state={"seen": 1, "old": 2, "kept": 3})
     facts = ["code 7", "hi", "family", "minimal", "mail:dm:mom@x", 3, None, True, False]
     data = {"data": {"facts": facts}}
     assert first.result == AutomationResult(fire=True, agent="atlas", context=data)
@@ -121,8 +115,10 @@ def test_a_handler_sees_the_event_and_its_answer_comes_back(home: Home) -> None:
     assert second.result == AutomationResult(enrich={"n": 1}) and second.state == {}
 
 
-def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use(runner: AutomationRunner) -> None:
+async def test_a_file_is_loaded_for_what_it_says(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pooled(home) as runner:
         found = await runner.load("/x.py", file("def handler(ctx): 1", priority=3, blocking=True))
         assert (found.name, found.priority, found.blocking) == ("one", 3, True)
         for source, why in (
@@ -142,8 +138,6 @@ def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.Monke
         ):
             with pytest.raises(UsageError, match=f"/x.py cannot be loaded: {why}"):
                 await runner.load("/x.py", source)
-
-    pooled(home, use)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +163,10 @@ def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.Monke
         pytest.param("return AutomationResult(agent='\\ud800')", "surrogate", id="surrogate"),
     ],
 )
-def test_a_bad_run_is_an_error_of_its_own_and_the_next_one_runs(
+async def test_a_bad_run_is_an_error_of_its_own_and_the_next_one_runs(
     home: Home, body: str, why: str
 ) -> None:
-    bad, good = ran(home, file(f"def handler(ctx):\n    {body}"), GOOD)
+    bad, good = await ran(home, file(f"def handler(ctx):\n    {body}"), GOOD)
     assert why in (bad.error or "") and bad.state == {}
     assert good.result == AutomationResult(fire=True)
 
@@ -214,9 +208,11 @@ def leaving_behind(pids: Path, then: str) -> str:
 @pytest.mark.parametrize(
     "then", ["while True: pass", "stop()", "pass"], ids=["hangs", "stops", "returns"]
 )
-def test_nothing_that_a_run_has_started_outlives_it(home: Home, tmp_path: Path, then: str) -> None:
+async def test_nothing_that_a_run_has_started_outlives_it(
+    home: Home, tmp_path: Path, then: str
+) -> None:
     pids = tmp_path / "pids"
-    [bad, good] = ran(home, leaving_behind(pids, then), GOOD, deadline=3.5)
+    [bad, good] = await ran(home, leaving_behind(pids, then), GOOD, deadline=3.5)
     assert bad.error == (None if then == "pass" else "it did not end within 3.5 s, so it was ended")
     assert good.result == AutomationResult(fire=True)
     assert "all" in pids.read_text()
@@ -252,8 +248,8 @@ def test_nothing_of_a_run_goes_on_when_the_broker_is_killed(home: Home, tmp_path
     wait_until(lambda: not alive(pids), what="the end of all of them")
 
 
-def test_what_hangs_holds_up_nobody_else_and_the_urgent_least(home: Home) -> None:
-    async def use(runner: AutomationRunner) -> None:
+async def test_what_hangs_holds_up_nobody_else_and_the_urgent_least(home: Home) -> None:
+    async with pooled(home) as runner:
         hang = file("def handler(ctx):\n    while True: pass")
         hung = [
             asyncio.ensure_future(runner.run(question(hang, f"H{n}", deadline=1.5)))
@@ -267,13 +263,11 @@ def test_what_hangs_holds_up_nobody_else_and_the_urgent_least(home: Home) -> Non
             assert answer.error == "it did not end within 1.5 s, so it was ended"
             assert answer.latency_us >= 1_500_000
 
-    pooled(home, use)
 
-
-def test_what_the_person_waits_for_has_workers_that_no_run_takes(home: Home) -> None:
+async def test_what_the_person_waits_for_has_workers_that_no_run_takes(home: Home) -> None:
     """And loads that hang take none of the runs'."""
 
-    async def use(runner: AutomationRunner) -> None:
+    async with pooled(home) as runner:
         hang = file("def handler(ctx):\n    while True: pass")
         hung = [
             asyncio.ensure_future(runner.run(question(hang, f"H{n}", deadline=60), urgent=True))
@@ -290,8 +284,6 @@ def test_what_the_person_waits_for_has_workers_that_no_run_takes(home: Home) -> 
         for load in loads:
             load.cancel()
         await asyncio.gather(*hung, *loads, return_exceptions=True)
-
-    pooled(home, use)
 
 
 FORGES = """
@@ -313,13 +305,15 @@ def handler(ctx):
     [{"latency_us": 10**30}, {"llm_calls": -1}, {"state": 1}],
     ids=lambda one: next(iter(one)),
 )
-def test_an_answer_that_no_worker_gives_is_an_error_of_the_run(home: Home, forged: Json) -> None:
+async def test_an_answer_that_no_worker_gives_is_an_error_of_the_run(
+    home: Home, forged: Json
+) -> None:
     code = file(FORGES.replace("FORGED", repr(forged)))
-    answer = pooled(home, lambda runner: runner.run(question(code)))
+    [answer] = await ran(home, code)
     assert answer.error == "its worker answered nonsense" and answer.latency_us < 20_000_000
 
 
-def test_a_source_is_sent_once_and_what_is_left_over_ends_its_worker(home: Home) -> None:
+async def test_a_source_is_sent_once_and_what_is_left_over_ends_its_worker(home: Home) -> None:
     leaves = file(
         "import os, threading, time\n"
         "def handler(ctx):\n"
@@ -330,22 +324,19 @@ def test_a_source_is_sent_once_and_what_is_left_over_ends_its_worker(home: Home)
         "    return {'enrich': {'pid': os.getpid(), 'seen': os.environ['SEEN']}}"
     )
 
-    async def use(runner: AutomationRunner) -> list[Json]:
-        found = []
+    found = []
+    async with pooled(home) as runner:
         for content in ("a", "b", "stay", "much", "c"):
             event = {**question("")["event"], "content": content}
             answer = await runner.run(question(leaves, event=event))
             assert answer.result is not None, answer.error
             found.append(dict(answer.result.enrich or {}))
-        return found
-
-    found = pooled(home, use)
     pids = [one["pid"] for one in found]
     assert pids[0] == pids[1] == pids[2] and len({*pids[2:]}) == 3
     assert {one["seen"] for one in found} == {"x"}
 
 
-def test_the_model_is_the_configured_one_and_its_program_has_no_limits_of_a_handler(
+async def test_the_model_is_the_configured_one_and_its_program_has_no_limits_of_a_handler(
     home: Home, configure: Configure, tmp_path: Path
 ) -> None:
     program = {"command": ["sh", "-c", "ulimit -v"], "tools": False}
@@ -357,13 +348,13 @@ def test_the_model_is_the_configured_one_and_its_program_has_no_limits_of_a_hand
     assert automation_settings(configs) == AutomationSettings(agents=False, workers=4)
     assert llm_settings(configs, str(shop)) == {"provider": "ollama", "model": "m"}
     asks = file("def handler(ctx): return {'enrich': {'said': ctx.llm('?')}}")
-    [answer, none] = ran(home, asks, llm=llm_settings(configs, None)) + ran(home, asks)
+    [answer, none] = await ran(home, asks, llm=llm_settings(configs, None)) + await ran(home, asks)
     assert answer.result == AutomationResult(enrich={"said": "unlimited"}), answer.error
     assert answer.llm_calls == 1
     assert "no language model is configured" in (none.error or "") and none.llm_calls == 0
 
 
-def test_the_ledger_is_read_and_searched_and_no_more(home: Home) -> None:
+async def test_the_ledger_is_read_and_searched_and_no_more(home: Home) -> None:
     home.create()
     ledger = Ledger(home.ledger)
     for number, body in enumerate(("flight to Oslo", "no", "a flight")):
@@ -381,14 +372,14 @@ def test_the_ledger_is_read_and_searched_and_no_more(home: Home) -> None:
         "def handler(ctx): ctx.ledger.query('WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL"
         " SELECT x + 1 FROM n WHERE x < 1001) SELECT x FROM n')"
     )
-    read, wrote, counted = ran(home, reads, writes, many)
+    read, wrote, counted = await ran(home, reads, writes, many)
     rows = [{"body": "flight to Oslo"}, {"body": "a flight"}]
     assert read.result == AutomationResult(enrich={"rows": rows, "scores": [1.0, 0.5]}), read.error
     assert "the ledger can only be read" in (wrote.error or "")
     assert "more than 1000 rows" in (counted.error or "")
 
 
-def test_a_run_has_limits_of_its_own(home: Home) -> None:
+async def test_a_run_has_limits_of_its_own(home: Home) -> None:
     source = file(
         "import resource, time\n"
         "def handler(ctx):\n"
@@ -397,13 +388,13 @@ def test_a_run_has_limits_of_its_own(home: Home) -> None:
         "    left = resource.getrlimit(resource.RLIMIT_CPU)[0] - time.process_time()\n"
         "    return {'enrich': {'limits': found, 'left': left}}"
     )
-    [answer] = ran(home, source, deadline=7.0)
+    [answer] = await ran(home, source, deadline=7.0)
     assert answer.result is not None and answer.result.enrich is not None
     assert answer.result.enrich["limits"] == [1 << 30, 256, 0]
     assert 6 <= answer.result.enrich["left"] <= 8.0
 
 
-def test_a_worker_speaks_for_the_person_and_imports_nothing_that_agents_may_write(
+async def test_a_worker_speaks_for_the_person_and_imports_nothing_that_agents_may_write(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "colorsys.py").write_text("evil = True")
@@ -414,13 +405,13 @@ def test_a_worker_speaks_for_the_person_and_imports_nothing_that_agents_may_writ
         "import colorsys, os\n"
         "def handler(ctx): return hasattr(colorsys, 'evil') or 'RELAY_RUN' in os.environ"
     )
-    [answer] = ran(home, source)
+    [answer] = await ran(home, source)
     assert answer.result == AutomationResult(fire=False), answer.error
 
 
-def test_what_is_printed_is_logged_by_whole_lines(home: Home) -> None:
+async def test_what_is_printed_is_logged_by_whole_lines(home: Home) -> None:
     printing = "def handler(ctx):\n    print('two', 'words')\n    print('more', end='')\n"
-    [answer] = ran(home, file(printing))
+    [answer] = await ran(home, file(printing))
     assert answer.error is None
     log = (Path(home.logs) / "automations.log").read_text()
     said = [line.split(" ", 2)[-1] for line in log.splitlines()]
@@ -428,14 +419,14 @@ def test_what_is_printed_is_logged_by_whole_lines(home: Home) -> None:
     assert [one for one in said if one in words] == words, log  # whatever the worker says beside
 
 
-def test_a_flood_of_output_and_of_log_lines_is_cut_and_costs_no_wait(home: Home) -> None:
+async def test_a_flood_of_output_and_of_log_lines_is_cut_and_costs_no_wait(home: Home) -> None:
     flood = file(
         "import os\n"
         "def handler(ctx):\n"
         "    for _ in range(20_000): ctx.log.warning('x' * 100)\n"
         "    os.write(1, b'y' * 20_000_000)\n"
     )
-    [answer] = ran(home, flood, deadline=10.0)  # at the rate of the log it takes longer
+    [answer] = await ran(home, flood, deadline=10.0)  # at the rate of the log it takes longer
     assert answer.error is None and len(answer.log) < 17_000
     assert answer.log.startswith("WARNING: xxx")
     left_out = 20_000 * 110 + 20_000_000 - 16 * 1024
@@ -453,7 +444,7 @@ HANGS = {
 
 
 @pytest.mark.parametrize("how", HANGS.values(), ids=HANGS)
-def test_what_a_run_that_hangs_has_printed_is_kept(home: Home, how: str) -> None:
+async def test_what_a_run_that_hangs_has_printed_is_kept(home: Home, how: str) -> None:
     hangs = file(
         "import os, signal, subprocess, time\n"
         "IGNORED = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM\n"
@@ -463,29 +454,27 @@ def test_what_a_run_that_hangs_has_printed_is_kept(home: Home, how: str) -> None
         "    subprocess.run(['echo', 'a program'])\n"
         f"    {how}\n"
     )
-    hung, good = ran(home, hangs, GOOD, deadline=3.0)
+    hung, good = await ran(home, hangs, GOOD, deadline=3.0)
     assert hung.error == "it did not end within 3 s, so it was ended"
     assert hung.log == "before ␛[2J\nINFO: begins\na program\n"
     assert (good.result, good.log) == (AutomationResult(fire=True), "")
 
 
-def test_a_worker_without_work_ends_and_the_next_run_has_another(
+async def test_a_worker_without_work_ends_and_the_next_run_has_another(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(automation_runner, "IDLE", 0.05)
     says = file("import os\ndef handler(ctx): return {'enrich': {'pid': os.getpid()}}")
 
-    async def use(runner: AutomationRunner) -> set[int]:
-        found = []
+    found = []
+    async with pooled(home) as runner:
         for _ in range(2):
             answer = await runner.run(question(says))
             assert answer.result is not None and answer.result.enrich is not None
             found.append(answer.result.enrich["pid"])
             while not gone(found[-1]):
                 await asyncio.sleep(0.01)
-        return set(found)
-
-    assert len(pooled(home, use)) == 2
+    assert len(set(found)) == 2
 
 
 def gone(pid: int) -> bool:
@@ -496,19 +485,16 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_when_the_broker_stops_who_waits_gets_no_answer(home: Home) -> None:
+async def test_when_the_broker_stops_who_waits_gets_no_answer(home: Home) -> None:
     home.create()
 
-    async def use() -> None:
-        pool = WorkerPool(home, LineLog())
-        runner = AutomationRunner(pool, workers=1)
-        hang = file("def handler(ctx):\n    while True: pass")
-        tasks = [asyncio.ensure_future(runner.run(question(hang, f"H{n}"))) for n in range(2)]
-        await asyncio.sleep(0)
-        await pool.close()
-        for one in tasks:
-            with pytest.raises(RelayError, match="the broker stops") as raised:
-                await one
-            assert raised.value.code == "stopping"
-
-    asyncio.run(use())
+    pool = WorkerPool(home, LineLog())
+    runner = AutomationRunner(pool, workers=1)
+    hang = file("def handler(ctx):\n    while True: pass")
+    tasks = [asyncio.ensure_future(runner.run(question(hang, f"H{n}"))) for n in range(2)]
+    await asyncio.sleep(0)
+    await pool.close()
+    for one in tasks:
+        with pytest.raises(RelayError, match="the broker stops") as raised:
+            await one
+        assert raised.value.code == "stopping"

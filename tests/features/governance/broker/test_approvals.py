@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -67,27 +67,18 @@ class Bench:
 
 
 @asynccontextmanager
-async def opened(home: Home) -> AsyncIterator[AsyncClient]:
-    client = AsyncClient(home, on_push=lambda _: None)
-    await client.open()
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-def play(home: Home, scenario: Callable[[Bench], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        async with asyncio.timeout(60), Session(home, "Bob") as bob, opened(home) as person:
-            bench = Bench(home, bob, person)
-            try:
-                await scenario(bench)
-            finally:
-                for task in bench.tasks:
-                    task.cancel()
-                await asyncio.gather(*bench.tasks, return_exceptions=True)
-
-    asyncio.run(whole())
+async def asking(home: Home) -> AsyncIterator[Bench]:
+    person = AsyncClient(home, on_push=lambda _: None)
+    async with Session(home, "Bob") as bob:
+        await person.open()
+        bench = Bench(home, bob, person)
+        try:
+            yield bench
+        finally:
+            for task in bench.tasks:
+                task.cancel()
+            await asyncio.gather(*bench.tasks, return_exceptions=True)
+            await person.close()
 
 
 async def error_of(awaited: Awaitable[Any]) -> RelayError:
@@ -97,8 +88,8 @@ async def error_of(awaited: Awaitable[Any]) -> RelayError:
 
 
 @pytest.mark.usefixtures("served")
-def test_the_person_says_yes_to_one_call_and_no_to_another(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_the_person_says_yes_to_one_call_and_no_to_another(home: Home) -> None:
+    async with asking(home) as bench:
         push, clean = asked("git push"), asked("git clean -fdx")
         answers = bench.ask(push), bench.ask(clean)
         rows = {row["what"]: row for row in await bench.waiting(2)}
@@ -129,12 +120,10 @@ def test_the_person_says_yes_to_one_call_and_no_to_another(home: Home) -> None:
         assert notice["from"] == "relay" and notice["thread"] == "approvals"
         assert notice["body"].startswith("Bob waits for your yes or no: Bash: git push\n")
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_the_person_says_yes_to_all_such_calls_of_an_intent(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_the_person_says_yes_to_all_such_calls_of_an_intent(home: Home) -> None:
+    async with asking(home) as bench:
         one, other = asked("git push", always="git push"), asked("git clean")
         answers = bench.ask(one), bench.ask(other)
         rows = {row["what"]: row for row in await bench.waiting(2)}
@@ -151,22 +140,18 @@ def test_the_person_says_yes_to_all_such_calls_of_an_intent(home: Home) -> None:
         await bench.decide("yes", other.id)
         assert not (await answers[1]).always
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_without_a_word_it_is_no_when_the_time_is_up(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_without_a_word_it_is_no_when_the_time_is_up(home: Home) -> None:
+    async with asking(home) as bench:
         answer = await bench.ask(asked(seconds=0.05))
         assert answer == ApprovalAnswer(False, note="nobody said yes within 0.05 s")
         assert await bench.waiting(0) == []
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_a_call_that_the_agent_gives_up_waits_no_longer(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_call_that_the_agent_gives_up_waits_no_longer(home: Home) -> None:
+    async with asking(home) as bench:
         task = bench.ask()
         [row] = await bench.waiting()
         task.cancel()
@@ -174,12 +159,10 @@ def test_a_call_that_the_agent_gives_up_waits_no_longer(home: Home) -> None:
         unknown = await error_of(bench.decide("yes", row["id"]))
         assert isinstance(unknown, NotFound) and "relay items" in unknown.hint
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_a_call_whose_session_has_gone_waits_no_longer(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_call_whose_session_has_gone_waits_no_longer(home: Home) -> None:
+    async with asking(home) as bench:
         bench.ask()
         await bench.waiting()
         await bench.bob.client.close()
@@ -187,14 +170,12 @@ def test_a_call_whose_session_has_gone_waits_no_longer(home: Home) -> None:
         [agent] = (await bench.person("agents"))["agents"]
         assert agent["reason"] is None
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_what_an_id_asks_for_never_changes(home: Home) -> None:
+async def test_what_an_id_asks_for_never_changes(home: Home) -> None:
     """Else the person's yes to what they saw would become one to what they did not see."""
 
-    async def scenario(bench: Bench) -> None:
+    async with asking(home) as bench:
         first = asked("ls")
         task = bench.ask(first)
         await bench.waiting()
@@ -206,12 +187,10 @@ def test_what_an_id_asks_for_never_changes(home: Home) -> None:
         refused = await bench.ask(asked("rm -rf .", id=first.id))
         assert not refused.granted
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_an_agent_approves_nothing_and_sees_nothing(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_an_agent_approves_nothing_and_sees_nothing(home: Home) -> None:
+    async with asking(home) as bench:
         task = bench.ask()
         [row] = await bench.waiting()
         inside: Json = {"auth": {"run": "run-1", "token": "secret"}}
@@ -227,12 +206,10 @@ def test_an_agent_approves_nothing_and_sees_nothing(home: Home) -> None:
         assert not (await bench.person(APPROVAL_WITHDRAW, id=row["id"]))["withdrawn"]
         assert not task.done()
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_all_that_are_named_are_approved_or_none(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_all_that_are_named_are_approved_or_none(home: Home) -> None:
+    async with asking(home) as bench:
         one, other = asked("one"), asked("other")
         tasks = bench.ask(one), bench.ask(other)
         await bench.waiting(2)
@@ -243,16 +220,14 @@ def test_all_that_are_named_are_approved_or_none(home: Home) -> None:
         assert len(await bench.decide("yes", one.id, other.id[-6:], one.id[-8:])) == 2
         assert [(await task).granted for task in tasks] == [True, True]
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_what_nobody_would_read_is_refused_at_once(
+async def test_what_nobody_would_read_is_refused_at_once(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(governance_broker, "PER_AGENT_MAX", 2)
 
-    async def scenario(bench: Bench) -> None:
+    async with asking(home) as bench:
         for wrong in ("", "4qxk", "x" * 26, "É" * 26):
             assert not (await bench.ask(asked(id=wrong))).granted
         long = await bench.ask(asked("x" * (governance_broker.WHAT_MAX + 1)))
@@ -263,16 +238,16 @@ def test_what_nobody_would_read_is_refused_at_once(
         third = await bench.ask()
         assert not third.granted and "2 calls of Bob wait" in third.note
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_the_notice_shows_no_secret_and_decides_nothing_but_the_list_is_whole(home: Home) -> None:
+async def test_the_notice_shows_no_secret_and_decides_nothing_but_the_list_is_whole(
+    home: Home,
+) -> None:
     """A mask could hide a command from who approves it, so the list has none."""
     secret = "ghp_" + "a1B2" * 9
     what = f"curl -H 'Authorization: token {secret}' x\n" + "y" * 300
 
-    async def scenario(bench: Bench) -> None:
+    async with asking(home) as bench:
         request = asked(what)
         bench.ask(request)
         [row] = await bench.waiting()
@@ -281,27 +256,23 @@ def test_the_notice_shows_no_secret_and_decides_nothing_but_the_list_is_whole(ho
         assert secret not in notice["body"] and notice["body"].count("y") < 250
         assert request.id[-8:] not in notice["body"]
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_of_more_than_one_answer_holds_the_oldest_are_shown(
+async def test_of_more_than_one_answer_holds_the_oldest_are_shown(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ops_query, "_ROWS_BYTES", 8000)
 
-    async def scenario(bench: Bench) -> None:
+    async with asking(home) as bench:
         for number in range(3):
             bench.ask(asked(str(number) * 3000))
             await bench.waiting(min(number + 1, 2))
         answer = await bench.person("items")
         assert [row["what"][6] for row in answer["rows"]] == ["0", "1"] and answer["more"]
 
-    play(home, scenario)
 
-
-def test_a_killed_broker_is_asked_again_and_the_person_told_once(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_killed_broker_is_asked_again_and_the_person_told_once(home: Home) -> None:
+    async with asking(home) as bench:
         request = asked()
         task = bench.ask(request)
         [before] = await bench.waiting()
@@ -312,28 +283,21 @@ def test_a_killed_broker_is_asked_again_and_the_person_told_once(home: Home) -> 
         assert (await task).granted
         assert len((await bench.person("inbox"))["rows"]) == 1
 
-    play(home, scenario)
 
-
-def test_an_answer_that_was_lost_on_its_way_is_given_again(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_an_answer_that_was_lost_on_its_way_is_given_again(home: Home) -> None:
+    async with asking(home) as bench:
         request = asked()
         task = bench.ask(request)
         await bench.waiting()
         await bench.decide("yes", request.id, note="go")
         assert await bench.ask(request) == await task
 
-    play(home, scenario)
 
-
-def test_where_no_broker_can_be_reached_the_answer_is_no(home: Home) -> None:
-    async def scenario() -> None:
-        async with Session(home, "Bob") as bob:
-            approver = BrokerApprover(bob.client)
-        answer = await approver.ask(asked())
-        assert not answer.granted and answer.note.startswith("no person could be asked: ")
-
-    asyncio.run(scenario())
+async def test_where_no_broker_can_be_reached_the_answer_is_no(home: Home) -> None:
+    async with Session(home, "Bob") as bob:
+        approver = BrokerApprover(bob.client)
+    answer = await approver.ask(asked())
+    assert not answer.granted and answer.note.startswith("no person could be asked: ")
     stop_broker(home)
     with connect(home) as client:
         assert client.request(ITEMS)["rows"] == []

@@ -11,7 +11,7 @@ from relay.core.errors import NotDelivered, NotFound, RelayError, UsageError
 from relay.core.paths import Home
 from relay.protocol.agent_ops import AGENT_STATE, ANSWER
 from tests.broker.support import Json, Session
-from tests.features.governance.broker.test_approvals import Bench, asked, error_of, play
+from tests.features.governance.broker.test_approvals import Bench, asked, asking, error_of
 from tests.support import unchecked
 
 QUESTION = {
@@ -36,8 +36,8 @@ def answers(bench: Bench, push: Json, **answer: Any) -> Any:
 
 
 @pytest.mark.usefixtures("served")
-def test_a_question_is_answered_where_it_stands_and_each_answer_is_stored(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_question_is_answered_where_it_stands_and_each_answer_is_stored(home: Home) -> None:
+    async with asking(home) as bench:
         await asks(bench.bob, QUESTION)
         [item] = (await bench.person("items"))["rows"]
         assert item == {**QUESTION, **MORE}
@@ -69,12 +69,10 @@ def test_a_question_is_answered_where_it_stands_and_each_answer_is_stored(home: 
         assert [one.get("failed") for one in meta] == [None, None, "it is gone"]
         assert meta[0]["agent"] == "Bob" and "pid" in meta[0]["by"]
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_approvals_and_questions_are_one_list_for_the_person_alone(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_approvals_and_questions_are_one_list_for_the_person_alone(home: Home) -> None:
+    async with asking(home) as bench:
         waiting = bench.ask(asked("git push"))
         await bench.waiting()
         await asks(bench.bob, QUESTION)
@@ -95,12 +93,10 @@ def test_approvals_and_questions_are_one_list_for_the_person_alone(home: Home) -
             "once",
         )
 
-    play(home, scenario)
-
 
 @pytest.mark.usefixtures("served")
-def test_a_question_goes_with_its_agent(home: Home) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_question_goes_with_its_agent(home: Home) -> None:
+    async with asking(home) as bench:
         async with Session(home, "Ann", run="r2") as ann:
             await asks(ann, QUESTION)
             assert len((await bench.person("items"))["rows"]) == 1
@@ -109,5 +105,3 @@ def test_a_question_goes_with_its_agent(home: Home) -> None:
                 await asyncio.sleep(0.02)
         gone = await error_of(bench.person("item_answer", id="33DD", choice="1"))
         assert isinstance(gone, RelayError) and gone.hint == "what waits: relay items"
-
-    play(home, scenario)

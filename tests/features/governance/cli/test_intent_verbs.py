@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,9 @@ from relay.core.paths import Home
 from relay.features.governance.governance_store import GovernanceStore, Selection
 from relay.features.governance.governed_paths import FOLDER
 from relay.features.governance.intents import INTENTS_FILE, TRACE_FILE
-from relay.protocol.agent_ops import ANSWER
-from tests.broker.support import Json, register
+from tests.broker.support import register
 from tests.cli.fixtures import Run
 
-INSIDE = {"RELAY_RUN": "run-1", "RELAY_TOKEN": "secret"}
 TEXT = """\
 active_intents:
   - id: INT-001
@@ -92,53 +89,6 @@ def test_check_tells_every_mistake_of_a_broken_file(relay: Run, project: Path) -
     assert [row["line"] for row in error["mistakes"]] == [5, 6]
 
 
-def asked(home: Home, relay: Run, words: str, response: Json) -> tuple[Json, str]:
-    """What Bob's session is asked by ``relay intent`` in his shell, and what that prints."""
-    with register(home, "Bob") as bob, ThreadPoolExecutor(1) as pool:
-
-        def answer() -> Json:
-            push = bob.next_push(20)
-            assert push is not None
-            bob.request(ANSWER, id=push["id"], response=response)
-            return push
-
-        push = pool.submit(answer)
-        env = {} if "--agent" in words else INSIDE
-        done = relay("intent", *words.split(), env=env)
-        assert done.returncode == 0, done.stderr
-        return push.result(20), done.stdout
-
-
-def test_an_agent_selects_its_intent_and_reads_all_of_it(
-    broker_home: Home, relay: Run, project: Path
-) -> None:
-    text = "<intent_context>\n  <id>INT-001</id>\n</intent_context>"
-    response: Json = {"text": text, "intent": "INT-001"}
-    push, said = asked(broker_home, relay, "select INT-001", response)
-    assert (push["kind"], push["by"]) == ("governance", "agent")
-    assert push["request"] == {"do": "select", "id": "INT-001"}
-    assert said == f"{text}\n"
-
-
-def test_the_person_selects_for_an_agent(broker_home: Home, relay: Run, project: Path) -> None:
-    response: Json = {"text": "<a/>", "intent": "INT-001"}
-    push, said = asked(broker_home, relay, "select INT-001 --agent Bob", response)
-    assert push["by"] == "person"
-    assert said == "Bob works on INT-001 from now on\n"
-    alone = relay("intent", "select", "INT-001")
-    assert alone.returncode == 2 and "--agent NAME" in alone.stderr
-
-
-def test_an_agent_asks_its_session_to_end_its_intent(
-    broker_home: Home, relay: Run, project: Path
-) -> None:
-    response: Json = {"text": "", "intent": ""}
-    push, said = asked(broker_home, relay, "status INT-001 COMPLETE", response)
-    assert push["request"] == {"do": "set_status", "id": "INT-001", "status": "COMPLETE"}
-    assert said == "INT-001 is COMPLETE\n"
-    assert (project / FOLDER / INTENTS_FILE).read_text() == TEXT  # the session writes, not this
-
-
 def test_the_person_changes_a_status_and_nothing_else(relay: Run, project: Path) -> None:
     assert relay("intent", "status", "docs", "BLOCKED").stdout == "docs is BLOCKED\n"
     path = project / FOLDER / INTENTS_FILE
@@ -151,6 +101,8 @@ def test_the_person_changes_a_status_and_nothing_else(relay: Run, project: Path)
     unknown = relay("intent", "status", "INT-01", "BLOCKED")
     assert unknown.returncode == 3 and "did you mean 'INT-001'?" in unknown.stderr
     assert relay("intent", "status", "docs", "DONE").returncode == 2
+    alone = relay("intent", "select", "INT-001")
+    assert alone.returncode == 2 and "--agent NAME" in alone.stderr
 
 
 def test_completions_know_the_intents(relay: Run, project: Path) -> None:

@@ -179,6 +179,7 @@ def test_a_person_turns_governance_off_and_on_while_an_agent_runs(
         kinds = [(row["kind"], row["metadata"].get("event")) for row in trace(project)]
         off = kinds.index(("governance", "off"))
         assert kinds[off + 1 : off + 3] == [("mutation", None), ("governance", "on")]
+        assert trace(project)[off + 1]["metadata"]["approved_by"] == "governance was off"
 
 
 def test_a_selection_in_the_shell_is_answered_there_and_outlives_the_session(

@@ -63,27 +63,24 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_commands, "RETRY_SECONDS", 0.01)
 
 
-def test_each_command_is_an_op_in_the_place_where_the_agent_works() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.say("save", "the port is 6379\n", "1", scope="user", supersedes="abc")
-        desk.say("search", "port", "2", limit="3")
-        desk.say("list", "", "3", limit="99")
-        desk.say("forget", " k23 ", "4")
-        await desk.settled()
-        assert desk.asked == [
-            (
-                "memory_save",
-                {"scope": "user", "supersedes": "abc", "text": "the port is 6379"},
-            ),
-            ("memory_search", {"query": "port", "limit": 3, "scope": None}),
-            ("memory_list", {"limit": 10, "scope": None}),
-            ("memory_forget", {"id": "k23"}),
-        ]
-        # What worked as it was said costs the agent no turn.
-        assert [identifier for identifier, _ in desk.told] == ["2", "3"]
-
-    asyncio.run(scenario())
+async def test_each_command_is_an_op_in_the_place_where_the_agent_works() -> None:
+    desk = Desk()
+    desk.say("save", "the port is 6379\n", "1", scope="user", supersedes="abc")
+    desk.say("search", "port", "2", limit="3")
+    desk.say("list", "", "3", limit="99")
+    desk.say("forget", " k23 ", "4")
+    await desk.settled()
+    assert desk.asked == [
+        (
+            "memory_save",
+            {"scope": "user", "supersedes": "abc", "text": "the port is 6379"},
+        ),
+        ("memory_search", {"query": "port", "limit": 3, "scope": None}),
+        ("memory_list", {"limit": 10, "scope": None}),
+        ("memory_forget", {"id": "k23"}),
+    ]
+    # What worked as it was said costs the agent no turn.
+    assert [identifier for identifier, _ in desk.told] == ["2", "3"]
 
 
 @pytest.mark.parametrize(
@@ -97,138 +94,111 @@ def test_each_command_is_an_op_in_the_place_where_the_agent_works() -> None:
         FeatureCommand("1", "search", "x", {"limit": "ten"}),
     ],
 )
-def test_what_cannot_be_done_is_refused_at_once(command: FeatureCommand) -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.memory.take(command)
-        assert desk.asked == [] and desk.memory.state() == []
-        assert desk.told[0][1].startswith(f"not done: @memory:{command.action}: ")
-
-    asyncio.run(scenario())
+async def test_what_cannot_be_done_is_refused_at_once(command: FeatureCommand) -> None:
+    desk = Desk()
+    desk.memory.take(command)
+    assert desk.asked == [] and desk.memory.state() == []
+    assert desk.told[0][1].startswith(f"not done: @memory:{command.action}: ")
 
 
-def test_what_is_missing_is_named() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.say("forget", "")
-        desk.say("save", "")
-        assert [text for _, text in desk.told] == [
-            "not done: @memory:forget: no id follows it",
-            "not done: @memory:save: no text follows it",
-        ]
-
-    asyncio.run(scenario())
+async def test_what_is_missing_is_named() -> None:
+    desk = Desk()
+    desk.say("forget", "")
+    desk.say("save", "")
+    assert [text for _, text in desk.told] == [
+        "not done: @memory:forget: no id follows it",
+        "not done: @memory:save: no text follows it",
+    ]
 
 
-def test_a_save_waits_for_a_broker_that_is_away_and_keeps_its_turn() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.errors = [BrokerUnavailable("away"), RelayError("full", code="busy")]
-        desk.say("save", "first", "1")
-        desk.say("save", "second", "2")
-        await desk.settled()
-        assert [fields["text"] for _, fields in desk.asked] == ["first"] * 3 + ["second"]
-        assert desk.told == []
-        assert desk.noted == ["@memory:save waits: away", "@memory:save waits: full"]
-
-    asyncio.run(scenario())
+async def test_a_save_waits_for_a_broker_that_is_away_and_keeps_its_turn() -> None:
+    desk = Desk()
+    desk.errors = [BrokerUnavailable("away"), RelayError("full", code="busy")]
+    desk.say("save", "first", "1")
+    desk.say("save", "second", "2")
+    await desk.settled()
+    assert [fields["text"] for _, fields in desk.asked] == ["first"] * 3 + ["second"]
+    assert desk.told == []
+    assert desk.noted == ["@memory:save waits: away", "@memory:save waits: full"]
 
 
-def test_what_waits_is_in_the_checkpoint_and_is_done_by_the_next_session() -> None:
-    async def scenario() -> None:
-        first = Desk()
-        first.gate.clear()
-        first.say("save", "the port is 6379", "1", scope="user")
-        first.say("save", "the port is 6379", "1", scope="user")  # heard again
-        await asyncio.sleep(0)
-        state = first.memory.state()
-        assert state == [
-            {
-                "id": "1",
-                "action": "save",
-                "text": "the port is 6379",
-                "attributes": {"scope": "user"},
-            }
-        ]
-        for task in first.tasks:
-            task.cancel()
-        await asyncio.gather(*first.tasks, return_exceptions=True)
-        second = Desk()
-        second.memory.restore(state)
-        await second.settled()
-        assert second.asked[0][1]["scope"] == "user" and second.memory.state() == []
-
-    asyncio.run(scenario())
+async def test_what_waits_is_in_the_checkpoint_and_is_done_by_the_next_session() -> None:
+    first = Desk()
+    first.gate.clear()
+    first.say("save", "the port is 6379", "1", scope="user")
+    first.say("save", "the port is 6379", "1", scope="user")  # heard again
+    await asyncio.sleep(0)
+    state = first.memory.state()
+    assert state == [
+        {
+            "id": "1",
+            "action": "save",
+            "text": "the port is 6379",
+            "attributes": {"scope": "user"},
+        }
+    ]
+    for task in first.tasks:
+        task.cancel()
+    await asyncio.gather(*first.tasks, return_exceptions=True)
+    second = Desk()
+    second.memory.restore(state)
+    await second.settled()
+    assert second.asked[0][1]["scope"] == "user" and second.memory.state() == []
 
 
-def test_what_is_done_leaves_the_checkpoint_at_once() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.say("save", "first", "1")
-        desk.say("forget", "k23", "2")
-        await desk.settled()
-        assert desk.states == [1, 0]
-
-    asyncio.run(scenario())
+async def test_what_is_done_leaves_the_checkpoint_at_once() -> None:
+    desk = Desk()
+    desk.say("save", "first", "1")
+    desk.say("forget", "k23", "2")
+    await desk.settled()
+    assert desk.states == [1, 0]
 
 
-def test_what_the_store_refuses_is_told_with_what_to_do() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.errors = [NotFound("no memory 'zzz'", hint="did you mean 'zzx'?")]
-        desk.say("forget", "zzz", "1")
-        await desk.settled()
-        desk.errors = [StorageError("the file is damaged")]
-        desk.say("save", "x", "2")
-        await desk.settled()
-        assert [text for _, text in desk.told] == [
-            "not done: @memory:forget: no memory 'zzz' (did you mean 'zzx'?)",
-            "not done: @memory:save: the file is damaged",
-        ]
-
-    asyncio.run(scenario())
+async def test_what_the_store_refuses_is_told_with_what_to_do() -> None:
+    desk = Desk()
+    desk.errors = [NotFound("no memory 'zzz'", hint="did you mean 'zzx'?")]
+    desk.say("forget", "zzz", "1")
+    await desk.settled()
+    desk.errors = [StorageError("the file is damaged")]
+    desk.say("save", "x", "2")
+    await desk.settled()
+    assert [text for _, text in desk.told] == [
+        "not done: @memory:forget: no memory 'zzz' (did you mean 'zzx'?)",
+        "not done: @memory:save: the file is damaged",
+    ]
 
 
-def test_a_search_that_comes_too_late_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_that_comes_too_late_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_commands, "SEARCH_DEADLINE", 0.0)
 
-    async def scenario() -> None:
-        desk = Desk()
-        desk.errors = [BrokerUnavailable("away")]
-        desk.say("search", "port", "1")
-        await desk.settled()
-        assert desk.told == [("1", "not done: @memory:search: away")]
-
-    asyncio.run(scenario())
+    desk = Desk()
+    desk.errors = [BrokerUnavailable("away")]
+    desk.say("search", "port", "1")
+    await desk.settled()
+    assert desk.told == [("1", "not done: @memory:search: away")]
 
 
-def test_nobody_is_told_after_the_agents_end_but_its_saves_are_done() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.errors = [BrokerUnavailable("away")]
-        desk.say("save", "last words", "1")
-        desk.memory.agent_gone()
-        await desk.settled()
-        assert len(desk.asked) == 2 and desk.told == []
-
-    asyncio.run(scenario())
+async def test_nobody_is_told_after_the_agents_end_but_its_saves_are_done() -> None:
+    desk = Desk()
+    desk.errors = [BrokerUnavailable("away")]
+    desk.say("save", "last words", "1")
+    desk.memory.agent_gone()
+    await desk.settled()
+    assert len(desk.asked) == 2 and desk.told == []
 
 
-def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_commands, "PENDING_MAX", 2)
 
-    async def scenario() -> None:
-        desk = Desk()
-        desk.gate.clear()
-        for number in range(3):
-            desk.say("save", f"fact {number}", str(number))
-        assert desk.told == [("2", "not done: @memory:save: too many earlier ones still wait")]
-        assert not await desk.memory.settle(0.01)
-        desk.gate.set()
-        await desk.settled()
-        assert len(desk.asked) == 2
-
-    asyncio.run(scenario())
+    desk = Desk()
+    desk.gate.clear()
+    for number in range(3):
+        desk.say("save", f"fact {number}", str(number))
+    assert desk.told == [("2", "not done: @memory:save: too many earlier ones still wait")]
+    assert not await desk.memory.settle(0.01)
+    desk.gate.set()
+    await desk.settled()
+    assert len(desk.asked) == 2
 
 
 SERVER = parse_store("qdrant", {"url": "http://q:6333", "apiKeyEnv": "Q_KEY"})

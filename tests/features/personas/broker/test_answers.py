@@ -171,27 +171,24 @@ def ledger(home: Home) -> Ledger:
     return Ledger(home.ledger)
 
 
-def test_a_channel_gets_what_goes_to_one_place_in_order(ledger: Ledger) -> None:
+async def test_a_channel_gets_what_goes_to_one_place_in_order(ledger: Ledger) -> None:
     answered(ledger, "one", "two", channel="mail", sender="ann")
     answered(ledger, "three", channel="mail", sender="ben")
 
-    async def run() -> None:
-        gate = asyncio.Event()
-        channel = Channel(lambda answer: gate if answer["text"] == "one" else None)
-        async with deliveries(ledger, channel, [1000]):
-            await until(lambda: len(channel.sent) == 2)
-            assert {one["text"] for one in channel.sent} == {"one", "three"}
-            gate.set()
-            await until(lambda: len(channel.sent) == 3)
-            await until(lambda: all(state == "sent" for state, _ in states(ledger)))
-        first = channel.sent[0]
-        assert (first["to"], first["persona"], first["attempt"]) == ("ann", "atlas", 0)
-        assert first["context"]["channel"] == "mail" and first["context"]["reply_to"]
-
-    asyncio.run(run())
+    gate = asyncio.Event()
+    channel = Channel(lambda answer: gate if answer["text"] == "one" else None)
+    async with deliveries(ledger, channel, [1000]):
+        await until(lambda: len(channel.sent) == 2)
+        assert {one["text"] for one in channel.sent} == {"one", "three"}
+        gate.set()
+        await until(lambda: len(channel.sent) == 3)
+        await until(lambda: all(state == "sent" for state, _ in states(ledger)))
+    first = channel.sent[0]
+    assert (first["to"], first["persona"], first["attempt"]) == ("ann", "atlas", 0)
+    assert first["context"]["channel"] == "mail" and first["context"]["reply_to"]
 
 
-def test_a_failed_try_is_followed_by_others_until_it_is_dead(
+async def test_a_failed_try_is_followed_by_others_until_it_is_dead(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered(ledger, "never", channel="mail", sender="ann")
@@ -200,52 +197,45 @@ def test_a_failed_try_is_followed_by_others_until_it_is_dead(
     def refuse(_: Json) -> None:
         raise RelayError(f"the mailbox is full: {SECRET}")
 
-    async def run() -> None:
-        clock = [1000]
-        channel = Channel(refuse)
-        async with deliveries(ledger, channel, clock) as made:
-            await until(lambda: states(ledger) == [("queued", 1)])
-            made.wake()  # nothing is tried before its time
-            for _ in range(3):
-                await asyncio.sleep(0)
-            assert len(channel.sent) == 1
-            clock[0] += 1000
-            made.wake()
-            await until(lambda: states(ledger) == [("queued", 2)])
-            clock[0] += 2000
-            made.wake()
-            await until(lambda: states(ledger) == [("dead", 3)])
-        assert [one["attempt"] for one in channel.sent] == [0, 1, 2]
-        with ledger.guard() as db:
-            told = db.execute(
-                "SELECT body FROM events e JOIN deliveries d ON d.event = e.seq"
-                " WHERE d.recipient=?",
-                (owner_name(),),
-            ).fetchone()[0]
-        assert "the mailbox is full" in told and "never" in told and SECRET not in told
-
-    asyncio.run(run())
+    clock = [1000]
+    channel = Channel(refuse)
+    async with deliveries(ledger, channel, clock) as made:
+        await until(lambda: states(ledger) == [("queued", 1)])
+        made.wake()  # nothing is tried before its time
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(channel.sent) == 1
+        clock[0] += 1000
+        made.wake()
+        await until(lambda: states(ledger) == [("queued", 2)])
+        clock[0] += 2000
+        made.wake()
+        await until(lambda: states(ledger) == [("dead", 3)])
+    assert [one["attempt"] for one in channel.sent] == [0, 1, 2]
+    with ledger.guard() as db:
+        told = db.execute(
+            "SELECT body FROM events e JOIN deliveries d ON d.event = e.seq WHERE d.recipient=?",
+            (owner_name(),),
+        ).fetchone()[0]
+    assert "the mailbox is full" in told and "never" in told and SECRET not in told
 
 
-def test_an_answer_under_way_at_a_kill_is_tried_again_and_marked(ledger: Ledger) -> None:
+async def test_an_answer_under_way_at_a_kill_is_tried_again_and_marked(ledger: Ledger) -> None:
     answered(ledger, "maybe twice", channel="mail", sender="ann")
     row = answers.open_answers(ledger, 1)[0]
     answers.sending(ledger, row.id, 61_000, 1000)
     ledger.commit()  # and here the broker was killed
 
-    async def run() -> None:
-        clock = [2000]
-        channel = Channel()
-        async with deliveries(ledger, channel, clock) as made:
-            for _ in range(3):
-                await asyncio.sleep(0)
-            assert channel.sent == []  # who was asked may be at it still
-            clock[0] = 61_000
-            made.wake()
-            await until(lambda: states(ledger) == [("sent", 2)])
-        assert [one["attempt"] for one in channel.sent] == [1]
-
-    asyncio.run(run())
+    clock = [2000]
+    channel = Channel()
+    async with deliveries(ledger, channel, clock) as made:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert channel.sent == []  # who was asked may be at it still
+        clock[0] = 61_000
+        made.wake()
+        await until(lambda: states(ledger) == [("sent", 2)])
+    assert [one["attempt"] for one in channel.sent] == [1]
 
 
 def test_a_persona_is_asked_in_full_and_the_secret_is_shown_to_nobody_else(home: Home) -> None:

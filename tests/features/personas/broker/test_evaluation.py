@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sqlite3
@@ -410,7 +409,7 @@ def test_a_broker_does_not_end_by_idleness_while_a_route_function_waits_for_the_
         assert broker.wait(20) == 0
 
 
-def test_a_hot_worker_that_has_ended_refuses_what_it_is_asked_and_the_next_one_answers(
+async def test_a_hot_worker_that_has_ended_refuses_what_it_is_asked_and_the_next_one_answers(
     home: Home,
 ) -> None:
     """A question may reach a worker after its end: whoever asked must not wait for ever."""
@@ -428,21 +427,18 @@ def test_a_hot_worker_that_has_ended_refuses_what_it_is_asked_and_the_next_one_a
     command = (sys.executable, "-c", echo)
     kind = WorkerKind("k", "a test", command, home.root, "test.log", idle=60.0)
 
-    async def use() -> None:
-        log = LineLog()
-        pool = WorkerPool(home, log)
-        first = pool.get(kind)
-        assert pool.get(kind) is first
-        assert (await first.ask({"do": "one"}))["said"] == "one"
-        for _ in range(2):
-            with pytest.raises(RelayError, match="its worker ended with status 3") as raised:
-                await first.ask({"do": "die"})
-            assert raised.value.code == "worker_ended"
-        assert log.lines == ["the worker of a test ended with status 3: see test.log"]
-        second = pool.get(kind)
-        assert (await second.ask({"do": "two"}))["said"] == "two"
-        other = pool.get(replace(kind, idle=30.0))  # another kind takes its place
-        assert second.leaving and pool.running("k") == [other]
-        await pool.close()
-
-    asyncio.run(use())
+    log = LineLog()
+    pool = WorkerPool(home, log)
+    first = pool.get(kind)
+    assert pool.get(kind) is first
+    assert (await first.ask({"do": "one"}))["said"] == "one"
+    for _ in range(2):
+        with pytest.raises(RelayError, match="its worker ended with status 3") as raised:
+            await first.ask({"do": "die"})
+        assert raised.value.code == "worker_ended"
+    assert log.lines == ["the worker of a test ended with status 3: see test.log"]
+    second = pool.get(kind)
+    assert (await second.ask({"do": "two"}))["said"] == "two"
+    other = pool.get(replace(kind, idle=30.0))  # another kind takes its place
+    assert second.leaving and pool.running("k") == [other]
+    await pool.close()

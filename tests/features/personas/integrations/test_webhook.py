@@ -79,29 +79,26 @@ async def post(
     return answer.status, json.loads(answer.body)
 
 
-def test_what_is_posted_is_an_event_once_it_is_stored() -> None:
-    async def run() -> None:
-        async with served() as (port, inlet):
-            assert await post(port) == (202, {"id": "01ID", "duplicate": False})
-            [event] = inlet.events
-            assert event == {
-                "sender": "stripe",
-                "sender_type": "webhook",
-                "account": "stripe",
-                "content": EVENT.decode(),
-            }
-            # Its sender's own number is the event's; another sender may have the same one.
-            for path, token, duplicate in (
-                ("stripe", TOKEN, False),
-                ("stripe", TOKEN, True),
-                ("git", OTHER, False),
-            ):
-                key = {"idempotency-key": "n-1", "authorization": f"Bearer {token}"}
-                assert (await post(port, path, headers=key))[1]["duplicate"] is duplicate
-            inlet.fails = RelayError("the ledger's disk is full", code="storage")
-            assert await post(port) == (503, {"error": "the ledger's disk is full"})
-
-    asyncio.run(run())
+async def test_what_is_posted_is_an_event_once_it_is_stored() -> None:
+    async with served() as (port, inlet):
+        assert await post(port) == (202, {"id": "01ID", "duplicate": False})
+        [event] = inlet.events
+        assert event == {
+            "sender": "stripe",
+            "sender_type": "webhook",
+            "account": "stripe",
+            "content": EVENT.decode(),
+        }
+        # Its sender's own number is the event's; another sender may have the same one.
+        for path, token, duplicate in (
+            ("stripe", TOKEN, False),
+            ("stripe", TOKEN, True),
+            ("git", OTHER, False),
+        ):
+            key = {"idempotency-key": "n-1", "authorization": f"Bearer {token}"}
+            assert (await post(port, path, headers=key))[1]["duplicate"] is duplicate
+        inlet.fails = RelayError("the ledger's disk is full", code="storage")
+        assert await post(port) == (503, {"error": "the ledger's disk is full"})
 
 
 @pytest.mark.parametrize(
@@ -129,72 +126,62 @@ def test_what_is_posted_is_an_event_once_it_is_stored() -> None:
         *("rebound", "suffix", "page", "file", "fetched", "large", "binary"),
     ),
 )  # fmt: skip
-def test_what_may_not_come_in_does_not(path: str, headers: dict[str, str], status: int) -> None:
-    async def run() -> None:
-        async with served() as (port, inlet):
-            given = dict(headers)
-            body = given.pop("body", EVENT.decode()).encode(errors="surrogateescape")
-            found, answer = await post(port, path, body, given)
-            assert (found, inlet.events) == (status, [])
-            assert "access" not in json.dumps(answer)
-            assert (await post(port))[0] == 202  # and the next one is served
+async def test_what_may_not_come_in_does_not(
+    path: str, headers: dict[str, str], status: int
+) -> None:
+    async with served() as (port, inlet):
+        given = dict(headers)
+        body = given.pop("body", EVENT.decode()).encode(errors="surrogateescape")
+        found, answer = await post(port, path, body, given)
+        assert (found, inlet.events) == (status, [])
+        assert "access" not in json.dumps(answer)
+        assert (await post(port))[0] == 202  # and the next one is served
 
-    asyncio.run(run())
 
-
-def test_one_answer_for_every_wrong_token() -> None:
+async def test_one_answer_for_every_wrong_token() -> None:
     """Nothing tells who has a token from who has none."""
 
-    async def run() -> None:
-        async with served() as (port, _):
-            wrong = {"authorization": "Bearer nope"}
-            answers = [
-                await post(port, path, headers=wrong) for path in ("stripe", "git", "nobody")
-            ]
-            assert len({json.dumps(one) for one in answers}) == 1
-
-    asyncio.run(run())
+    async with served() as (port, _):
+        wrong = {"authorization": "Bearer nope"}
+        answers = [await post(port, path, headers=wrong) for path in ("stripe", "git", "nobody")]
+        assert len({json.dumps(one) for one in answers}) == 1
 
 
-def test_who_only_connects_or_is_slow_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_only_connects_or_is_slow_keeps_nobody_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(webhook, "CONNECTIONS_MAX", 4)
 
-    async def run() -> None:
-        async with served() as (port, inlet):
-            head = b"POST /stripe HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
-            slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
-            for _, writer in slow:
-                writer.write(head)
-            assert (await post(port))[0] == 202
-            # Of the slow ones at most as many are there as there is room.
-            async with asyncio.timeout(20):
-                for reader, _ in slow[:8]:
-                    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                        assert await reader.readexactly(1)
-            for _, writer in slow:
-                writer.close()
-            assert len(inlet.events) == 1
-
-    asyncio.run(run())
+    async with served() as (port, inlet):
+        head = b"POST /stripe HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+        slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        for _, writer in slow:
+            writer.write(head)
+        assert (await post(port))[0] == 202
+        # Of the slow ones at most as many are there as there is room.
+        async with asyncio.timeout(20):
+            for reader, _ in slow[:8]:
+                with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                    assert await reader.readexactly(1)
+        for _, writer in slow:
+            writer.close()
+        assert len(inlet.events) == 1
 
 
-def test_a_request_that_takes_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_takes_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook, "REQUEST_DEADLINE", 0.1)
 
-    async def run() -> None:
-        async with served() as (port, inlet):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            head = f"POST /stripe HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
-            writer.write(head.encode() + b"Content-Length: 100\r\n\r\n{")
-            async with asyncio.timeout(20):
-                assert b"202" not in await reader.read()
-            writer.close()
-            assert inlet.events == []
-
-    asyncio.run(run())
+    async with served() as (port, inlet):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /stripe HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        writer.write(head.encode() + b"Content-Length: 100\r\n\r\n{")
+        async with asyncio.timeout(20):
+            assert b"202" not in await reader.read()
+        writer.close()
+        assert inlet.events == []
 
 
-def test_a_function_of_yours_reads_what_is_posted() -> None:
+async def test_a_function_of_yours_reads_what_is_posted() -> None:
     def read(asked: webhook.WebhookRequest) -> Json | None:
         said = asked.json()
         if said["type"] == "ping":
@@ -207,75 +194,66 @@ def test_a_function_of_yours_reads_what_is_posted() -> None:
             "metadata": {"signed": asked.headers.get("x-signature")},
         }
 
-    async def run() -> None:
-        async with served(read=read, hosts=["hooks.example.org"]) as (port, inlet):
-            charge = {"type": "charge", "id": 7, "amount": 120}
-            tunnel = {"host": "hooks.example.org", "x-signature": "s"}
-            assert (await post(port, body=json.dumps(charge).encode(), headers=tunnel))[0] == 202
-            assert (await post(port, body=b'{"type": "ping"}'))[1]["id"] is None
-            for bad in (b"[" * 100_000, b"{}", b'{"type": 1'):
-                assert (await post(port, body=bad))[0] == 400
-            inlet.fails = UsageError("sender_type cannot be 'owner'")
-            assert (await post(port, body=json.dumps(charge).encode()))[0] == 400
-            [event] = inlet.events
-            assert (event["account"], event["source_id"]) == ("stripe", "stripe:7")
-            assert event["metadata"] == {"signed": "s"}
-
-    asyncio.run(run())
+    async with served(read=read, hosts=["hooks.example.org"]) as (port, inlet):
+        charge = {"type": "charge", "id": 7, "amount": 120}
+        tunnel = {"host": "hooks.example.org", "x-signature": "s"}
+        assert (await post(port, body=json.dumps(charge).encode(), headers=tunnel))[0] == 202
+        assert (await post(port, body=b'{"type": "ping"}'))[1]["id"] is None
+        for bad in (b"[" * 100_000, b"{}", b'{"type": 1'):
+            assert (await post(port, body=bad))[0] == 400
+        inlet.fails = UsageError("sender_type cannot be 'owner'")
+        assert (await post(port, body=json.dumps(charge).encode()))[0] == 400
+        [event] = inlet.events
+        assert (event["account"], event["source_id"]) == ("stripe", "stripe:7")
+        assert event["metadata"] == {"signed": "s"}
 
 
 @pytest.mark.parametrize("key", ["source_id", "sourceId", "id"])
-def test_a_senders_numbers_are_its_own_however_they_are_read(key: str) -> None:
-    async def run() -> None:
-        async with served(read=lambda asked: {key: 7, "from": "ann"}) as (port, inlet):
-            assert (await post(port))[0] == 202
-            other = {"authorization": f"Bearer {OTHER}"}
-            assert (await post(port, "git", headers=other))[1]["duplicate"] is False
-            found = [(one["source_id"], one["sender"]) for one in inlet.events]
-            assert found == [("stripe:7", "ann"), ("git:7", "ann")]
-            assert all("id" not in one for one in inlet.events)
-
-    asyncio.run(run())
+async def test_a_senders_numbers_are_its_own_however_they_are_read(key: str) -> None:
+    async with served(read=lambda asked: {key: 7, "from": "ann"}) as (port, inlet):
+        assert (await post(port))[0] == 202
+        other = {"authorization": f"Bearer {OTHER}"}
+        assert (await post(port, "git", headers=other))[1]["duplicate"] is False
+        found = [(one["source_id"], one["sender"]) for one in inlet.events]
+        assert found == [("stripe:7", "ann"), ("git:7", "ann")]
+        assert all("id" not in one for one in inlet.events)
 
 
-def test_answers_are_posted_back(tmp_path: Path) -> None:
+async def test_answers_are_posted_back(tmp_path: Path) -> None:
     """To a callback, which is another such server here."""
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
 
-    async def run() -> None:
-        async with served() as (port, inlet):
-            relay = Relay()
-            webhook.use(
-                relay,
-                port=1,
-                tokens={"stripe": file, "git": OTHER},
-                callbacks={
-                    "stripe": f"http://127.0.0.1:{port}/stripe",
-                    "git": "http://127.0.0.1:1/",
-                },
+    async with served() as (port, inlet):
+        relay = Relay()
+        webhook.use(
+            relay,
+            port=1,
+            tokens={"stripe": file, "git": OTHER},
+            callbacks={
+                "stripe": f"http://127.0.0.1:{port}/stripe",
+                "git": "http://127.0.0.1:1/",
+            },
+        )
+        [adapter] = relay.registry.channel_adapters()
+        send: Any = adapter.send
+
+        def context(name: str) -> AnswerContext:
+            at = DeliveryContext("webhook", name, reply_to="stripe:7")
+            return AnswerContext(
+                at.channel, at.account, reply_to=at.reply_to, to="x", persona="atlas", id="01A"
             )
-            [adapter] = relay.registry.channel_adapters()
-            send: Any = adapter.send
 
-            def context(name: str) -> AnswerContext:
-                at = DeliveryContext("webhook", name, reply_to="stripe:7")
-                return AnswerContext(
-                    at.channel, at.account, reply_to=at.reply_to, to="x", persona="atlas", id="01A"
-                )
-
-            await send(context("stripe"), "refunded")
-            said = json.loads(inlet.events[0]["content"])
-            assert (said["text"], said["reply_to"], said["attempt"]) == ("refunded", "stripe:7", 0)
-            with pytest.raises(RelayError, match="cannot be reached"):
-                await send(context("git"), "x")
-            with pytest.raises(NotDelivered, match="no callback"):
-                await send(context("unknown"), "x")
-            inlet.fails = RelayError("not now")
-            with pytest.raises(RelayError, match="status 503"):
-                await send(context("stripe"), "x")
-
-    asyncio.run(run())
+        await send(context("stripe"), "refunded")
+        said = json.loads(inlet.events[0]["content"])
+        assert (said["text"], said["reply_to"], said["attempt"]) == ("refunded", "stripe:7", 0)
+        with pytest.raises(RelayError, match="cannot be reached"):
+            await send(context("git"), "x")
+        with pytest.raises(NotDelivered, match="no callback"):
+            await send(context("unknown"), "x")
+        inlet.fails = RelayError("not now")
+        with pytest.raises(RelayError, match="status 503"):
+            await send(context("stripe"), "x")
 
 
 @pytest.mark.parametrize(
