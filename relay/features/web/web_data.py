@@ -28,7 +28,7 @@ from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import trace_line
 from relay.ledger import reading
 from relay.protocol.agent_ops import AGENTS, ASK
-from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, waiting_words
 from relay.protocol.message_ops import SHOW, FullMessage
 from relay.ui.row_view import words
 from relay.ui.watching import AsyncWatching
@@ -74,9 +74,11 @@ class WebData:
 
     async def follow(self, together: float, alive_after: float) -> AsyncGenerator[Json, None]:
         """{"all": …}: what there is; then {"rows": …}: what happened, as the broker's ``watch``
-        tells it; after a gap all again. Something at least every ``alive_after`` seconds."""
+        tells it; after a gap all again. "waiting", where that is news, says how much waits for the
+        person. Something at least every ``alive_after`` seconds."""
         async with AsyncWatching(self._home) as watching:
-            yield {"all": await self._all()}
+            yield (told := {"all": await self._all()})
+            items = {one["id"]: one for one in told["all"]["items"]}
             batches = watching.batches()
             coming = asyncio.ensure_future(anext(batches))
             try:
@@ -84,8 +86,16 @@ class WebData:
                     await asyncio.wait({coming}, timeout=alive_after)
                     rows = coming.result() if coming.done() else []
                     if any(row["what"] == "gap" for row in rows):
-                        yield {"all": await self._all()}
-                    yield {"rows": [_short(row) for row in rows]}
+                        yield (told := {"all": await self._all()})
+                        items = {one["id"]: one for one in told["all"]["items"]}
+                    happened: Json = {"rows": [_short(row) for row in rows]}
+                    for row in rows:
+                        if row["what"] == "item":
+                            items.pop(row["item"]["id"], None)
+                            if row["open"]:
+                                items[row["item"]["id"]] = row["item"]
+                            happened["waiting"] = waiting_words(items.values())
+                    yield happened
                     if coming.done():
                         await asyncio.sleep(together)
                         coming = asyncio.ensure_future(anext(batches))
@@ -99,6 +109,7 @@ class WebData:
         return {
             "agents": agents["agents"],
             "items": items["rows"],
+            "waiting": waiting_words(items["rows"]),
             **await self._older({}),
             "me": owner_name(),
             "version": __version__,

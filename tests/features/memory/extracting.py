@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,11 @@ class Rig:
         return sorted(path.name for path in self.folder.glob("*.json"))
 
 
-def run(home: Home, story: Callable[[Rig], None]) -> Rig:
-    """Tell the story to a new Extractor, which then ends."""
+@contextmanager
+def running(home: Home) -> Iterator[Rig]:
+    """A new Extractor, which ends with the block."""
     rig = Rig(home)
     try:
-        story(rig)
+        yield rig
     finally:
         rig.extractor.close()
-    return rig

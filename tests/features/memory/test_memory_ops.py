@@ -15,7 +15,7 @@ from relay.core.paths import Home
 from relay.features.memory import requests, store_access
 from relay.features.memory.embedding import EmbedderUnavailable, minilm
 from relay.features.memory.records import ORIGIN, Memory, Place, Scope
-from relay.features.memory.requests import MemoryOps, MemoryRequest, applying
+from relay.features.memory.requests import MemoryOps, MemoryRequest
 from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
 from tests.features.memory.local.test_vectors import Words
@@ -157,19 +157,6 @@ def test_a_save_that_is_repeated_under_its_id_is_told_as_new(ask: Any) -> None:
     assert ask("stats")["count"] == 1
 
 
-def test_the_most_specific_place_comes_first(tmp_path: Path) -> None:
-    project = Place(Scope.PROJECT, str(tmp_path.resolve()))
-    user = Place(Scope.USER)
-    assert applying("Ada", project.owner) == [Place(Scope.AGENT, "ada"), project, user]
-    assert applying(None, None) == [user]
-
-
-def test_a_scope_that_does_not_exist_is_named_with_what_was_meant() -> None:
-    with pytest.raises(UsageError, match="there is no scope 'usr'") as caught:
-        MemoryRequest({"scope": "usr"}, "Ada", "run-1", 0).place()
-    assert caught.value.hint == "did you mean 'user'?"
-
-
 def asked(
     agent: str | None = "Ada", project: str | None = "/src/shop", **fields: object
 ) -> MemoryRequest:
@@ -179,23 +166,6 @@ def asked(
 def memory(scope: Scope, owner: str = "", agent: str | None = "Ada", where: str = "") -> Memory:
     meta = {ORIGIN: where} if where else {}
     return Memory("k23fb0fc", "x", Place(scope, owner), agent, None, 0, 0, None, meta)
-
-
-def test_an_agent_is_where_its_run_was_registered_whatever_it_says() -> None:
-    assert asked(cwd="/src/other").place() == Place(Scope.PROJECT, "/src/shop")
-    assert Place(Scope.PROJECT, "/src/other") not in asked(cwd="/src/other").places()
-    with pytest.raises(UsageError, match="there is no project here"):
-        asked(project=None, cwd="/src/other").place()
-
-
-@pytest.mark.parametrize(
-    "place",
-    [Place(Scope.PROJECT, "/src/other"), Place(Scope.AGENT, "bob")],
-    ids=["project", "agent"],
-)
-def test_what_is_of_others_is_none_of_an_agents(place: Place) -> None:
-    assert not asked().may_read(place)
-    assert asked(agent=None).may_read(place)
 
 
 @pytest.mark.parametrize(

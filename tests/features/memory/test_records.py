@@ -100,10 +100,3 @@ def test_what_is_no_memory_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         from_json({**GOOD, **wrong})
     assert caught.value.hint
-
-
-def test_no_object_is_no_memory() -> None:
-    none: list[object] = [None, [], "x"]
-    for value in none:
-        with pytest.raises(UsageError):
-            from_json(value)

@@ -9,9 +9,8 @@ import pytest
 
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
-from relay.features.memory.embedding import EmbedderUnavailable
 from relay.features.memory.records import Place, Scope, Tier
-from relay.features.memory.spec import StoreSpec, parse_store
+from relay.features.memory.spec import parse_store
 from relay.features.memory.store_access import StoreAccess, make_embedder
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 
@@ -27,14 +26,6 @@ def embedder(home: Home, section: dict[str, Any], backend: str = "local") -> Any
     return make_embedder(parse_store(backend, {"embedder": section}).config, home)
 
 
-def test_without_a_model_the_default_store_goes_by_words(home: Home) -> None:
-    store = StoreAccess(StoreSpec(), home).opened()
-    assert store.stats().tier is Tier.WORDS
-    store.close()
-    assert make_embedder({}, home) is None
-    assert embedder(home, {"provider": "none"}) is None
-
-
 def test_a_model_that_is_asked_for_must_be_there(home: Home) -> None:
     with pytest.raises(ConfigError) as caught:
         embedder(home, {"provider": "minilm"})
@@ -45,10 +36,6 @@ def test_a_model_that_is_set_up_is_taken(models: Path, isolated_home: Path) -> N
     found = make_embedder({}, Home(str(isolated_home)))
     assert found is not None and found.name == "all-MiniLM-L6-v2"
     found.close()
-
-
-def test_mem0_makes_its_own_embedders(home: Home) -> None:
-    assert embedder(home, {"provider": "gemini", "model": "m"}, "mem0") is None
 
 
 def test_each_server_is_asked_in_its_way(home: Home) -> None:
@@ -83,9 +70,3 @@ def test_the_local_store_searches_with_it(home: Home) -> None:
         [hit] = store.search("which port?", [USER], 1, now_ms=1)
         assert hit.tier is Tier.HYBRID and store.stats().embedder == "ollama:m"
         store.close()
-
-
-def test_a_server_of_vectors_that_is_away_is_no_broken_configuration(home: Home) -> None:
-    found = embedder(home, {"provider": "ollama", "model": "m", "url": "http://127.0.0.1:9"})
-    with pytest.raises(EmbedderUnavailable):
-        found.embed(["x"])

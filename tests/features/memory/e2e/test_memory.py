@@ -26,7 +26,7 @@ from tests.e2e.wrapped import (
     wrapped,
 )
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
-from tests.features.memory.qdrant_process import QdrantProcess
+from tests.features.memory.qdrant_server import QdrantProcess
 from tests.support import wait_until
 
 #: Says what it is told to say, keeps whatever else it reads in the file that is named.

@@ -15,7 +15,7 @@ import pytest
 from relay.features.memory.local.local_store import LocalStore
 from relay.features.memory.records import Tier
 from tests.features.memory.indexes.opening import Cheap, Clock, index_of, opened
-from tests.features.memory.indexes.test_store import (
+from tests.features.memory.local.test_store import (
     AGENT,
     FACTS,
     NOW,
@@ -25,7 +25,7 @@ from tests.features.memory.indexes.test_store import (
     save,
     texts,
 )
-from tests.features.memory.qdrant_process import QdrantProcess
+from tests.features.memory.qdrant_server import QdrantProcess
 
 KEY = "right-key-of-the-test"
 

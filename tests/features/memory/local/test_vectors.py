@@ -14,7 +14,7 @@ from relay.features.memory.embedding import EmbedderUnavailable
 from relay.features.memory.local import search, vectors
 from relay.features.memory.local.local_store import LocalStore
 from relay.features.memory.local.vectors import VectorMeaning
-from relay.features.memory.records import Memory, Place, Restored, Scope, Tier
+from relay.features.memory.records import Memory, Place, Scope
 
 USER = Place(Scope.USER)
 PROJECT = Place(Scope.PROJECT, "/src/shop")
@@ -69,14 +69,6 @@ def find(store: LocalStore, query: str) -> list[Memory]:
     return [hit.memory for hit in store.search(query, [PROJECT, USER], 5, now_ms=1)]
 
 
-def test_other_words_of_the_same_meaning_are_found(store: LocalStore) -> None:
-    memory = save(store, "Tests need Redis")
-    save(store, "Deploy with make")
-    (first, *_) = store.search("cache", [PROJECT], 5, now_ms=1)
-    assert (first.memory, first.tier) == (memory, Tier.HYBRID)
-    assert 0 < first.score < 1
-
-
 def test_a_save_does_not_wait_for_the_embedder(store: LocalStore, embedder: Words) -> None:
     save(store, "Tests need Redis")
     assert embedder.asked == [] and store.stats().pending == 1
@@ -95,22 +87,6 @@ def test_catching_up_goes_in_steps(store: LocalStore) -> None:
     find(store, "fact")  # a search makes some itself
     assert store.stats().pending == 20 - search._FRESH
     assert store.catch_up(50) == 0
-
-
-def test_an_embedder_that_is_away_costs_nothing_but_the_vectors(
-    store: LocalStore, embedder: Words
-) -> None:
-    memory = save(store, "Tests need Redis")
-    embedder.away = True
-    (hit,) = store.search("redis", [PROJECT], 5, now_ms=1000)
-    assert (hit.memory, hit.tier) == (memory, Tier.WORDS)
-    assert store.catch_up(10) == 1
-    stats = store.stats()
-    assert (stats.tier, stats.embedder, stats.pending) == (Tier.WORDS, "words", 1)
-    assert stats.problem == "the server is away"
-    embedder.away = False
-    assert find(store, "cache") == [memory]
-    assert (store.stats().tier, store.stats().problem) == (Tier.HYBRID, "")
 
 
 @pytest.mark.parametrize("answer", [RuntimeError("broken"), np.zeros((1, 3)), [[0.5]]])
@@ -139,21 +115,6 @@ def test_another_embedder_makes_them_anew(tmp_path: Path) -> None:
         assert store.stats().pending == 0
         store.close()
     old.close()
-
-
-def test_what_others_write_and_forget_is_seen(store: LocalStore, tmp_path: Path) -> None:
-    first = save(store, "Tests need Redis")
-    assert find(store, "cache") == [first]
-    other = LocalStore(str(tmp_path), VectorMeaning(Words()))
-    second = save(other, "Release on Monday")
-    assert other.catch_up(10) == 0
-    assert find(store, "ship")[0] == second
-    other.forget(second.id)
-    assert second not in find(store, "ship")
-    third = save(other, "the tests need redis")  # nearly the first: its vector is another
-    assert third.id == first.id and other.stats().pending == 1
-    assert find(store, "cache") == [third]
-    other.close()
 
 
 def test_a_vector_is_not_stored_for_a_text_that_changed(
@@ -192,12 +153,6 @@ def test_memory_for_matrices_is_bounded(store: LocalStore, monkeypatch: pytest.M
     for _ in range(2):
         assert len(store.search("cache", places, 5, now_ms=1)) == 3
         assert isinstance(store.meaning, VectorMeaning) and len(store.meaning._vectors) == 1
-
-
-def test_restored_memories_get_their_vectors_later(store: LocalStore) -> None:
-    memory = Memory("abcdefgh", "Tests need Redis", PROJECT, None, None, 1, 1)
-    assert store.restore([memory]) == Restored(new=1)
-    assert store.stats().pending == 1 and find(store, "cache") == [memory]
 
 
 def test_a_query_without_a_word_is_for_the_vectors(store: LocalStore) -> None:

@@ -116,15 +116,6 @@ def test_a_folder_that_cannot_be_named_has_no_project() -> None:
     assert rig.end() == "" and "not Unicode" in rig.notes[0]
 
 
-def test_a_tail_begins_with_a_line_and_is_never_longer() -> None:
-    assert tail("one\ntwo\nthree", 100) == "one\ntwo\nthree"
-    assert tail("one\ntwo\nthree", 9) == "two\nthree"
-    assert tail("one\ntwo\nthree", 8) == "three"
-    assert tail("x" * 10, 4) == "xxxx"
-    assert tail("ü" * 10, 5) == "üü"
-    assert tail("a\ud800b") == "a?b"
-
-
 @given(st.text(), st.integers(1, 50))
 def test_a_tail_is_the_end(text: str, limit: int) -> None:
     kept = tail(text, limit)

@@ -101,16 +101,6 @@ async def test_what_cannot_be_done_is_refused_at_once(command: FeatureCommand) -
     assert desk.told[0][1].startswith(f"not done: @memory:{command.action}: ")
 
 
-async def test_what_is_missing_is_named() -> None:
-    desk = Desk()
-    desk.say("forget", "")
-    desk.say("save", "")
-    assert [text for _, text in desk.told] == [
-        "not done: @memory:forget: no id follows it",
-        "not done: @memory:save: no text follows it",
-    ]
-
-
 async def test_a_save_waits_for_a_broker_that_is_away_and_keeps_its_turn() -> None:
     desk = Desk()
     desk.errors = [BrokerUnavailable("away"), RelayError("full", code="busy")]
@@ -144,14 +134,6 @@ async def test_what_waits_is_in_the_checkpoint_and_is_done_by_the_next_session()
     second.memory.restore(state)
     await second.settled()
     assert second.asked[0][1]["scope"] == "user" and second.memory.state() == []
-
-
-async def test_what_is_done_leaves_the_checkpoint_at_once() -> None:
-    desk = Desk()
-    desk.say("save", "first", "1")
-    desk.say("forget", "k23", "2")
-    await desk.settled()
-    assert desk.states == [1, 0]
 
 
 async def test_what_the_store_refuses_is_told_with_what_to_do() -> None:
@@ -204,20 +186,9 @@ async def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 SERVER = parse_store("qdrant", {"url": "http://q:6333", "apiKeyEnv": "Q_KEY"})
 
 
-def test_the_default_store_needs_no_field() -> None:
-    assert chosen(StoreSpec(), {}).fields == {} and not chosen(StoreSpec(), {}).note
-
-
 def test_the_broker_gets_what_the_environment_of_the_session_holds() -> None:
     fields = chosen(SERVER, {"Q_KEY": "k"}).fields
     assert StoreSpec.from_json(fields["store"]) == SERVER.resolved({"Q_KEY": "k"})
-
-
-def test_a_variable_that_is_missing_is_told_to_the_person() -> None:
-    found = chosen(SERVER, {})
-    assert found.fields == {}
-    assert found.note.startswith("memories are neither saved nor found: memory: the environment")
-    assert "Q_KEY" in found.note and "where relay is started" in found.note
 
 
 def test_while_the_configuration_has_a_mistake_no_other_store_takes_its_place() -> None:

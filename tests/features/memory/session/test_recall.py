@@ -18,7 +18,6 @@ from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.session.door import SessionFacts
 from relay.session.session_commands import FeatureCommand
-from tests.hooks.fakes import FakeActions, context
 
 ROW = {
     "id": "k23fb0fc",
@@ -93,17 +92,6 @@ class Agent:
     @property
     def told(self) -> str:
         return "" if self.file is None or not self.file.exists() else self.file.read_text().strip()
-
-
-def test_memory_has_four_actions_of_relays_own() -> None:
-    registry = registered()
-    assert registry.namespaces() == {"memory"}
-    for action in ("save", "search", "forget", "list"):
-        [handler] = registry.select("memory", action)
-        actions = FakeActions()
-        handler.callee.binding.call(handler.callee.function, (action, "x", context(actions)))
-        assert handler.builtin and actions.done == [("command", "memory", action, "x")]
-    assert registry.select("memory", "burn") == []
 
 
 def test_an_overriding_handler_of_the_users_takes_its_place() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from relay.protocol.item_ops import waiting_words
 from tests.e2e.test_answering import LIST
 from tests.e2e.wrapped import ECHO, RELAY, SAY, python, say, wait_registered, wrapped
 from tests.features.web.ui.page_source import FakeSource, served
@@ -110,6 +111,7 @@ def test_the_page_shows_what_agents_do_and_answers_them(browser: Browser, tmp_pa
                 # A question on Carol's screen: answered from here, and the next one comes.
                 page.click(".item:has-text('Question 0') >> text=Blue")
                 page.wait_for_selector(".item:has-text('Question 1')")
+                page.wait_for_selector("#waiting h2:has-text('1 question waits')")
                 shoot(page, "question")
                 page.click(".item:has-text('Question 1') >> text=Green")
                 assert carol.wait() == 0
@@ -246,6 +248,47 @@ def test_open_starts_the_browser_of_the_person_and_none_of_the_repository(
             web.terminate()
 
 
+def test_a_question_is_answered_below_the_screen_in_full_size(browser: Browser) -> None:
+    source = FakeSource(team_rows(NOW))
+    source.answers = team_answers(NOW) | {"answer": {"choice": {}, "by": "me"}}
+    with served(source) as server, opened(browser, server.link, 1200) as page:
+        heading = page.wait_for_selector("#waiting h2")
+        assert heading is not None
+        assert heading.inner_text() == "2 questions wait, 9,940 messages are held"
+        page.click("[data-agent=Carol]")
+        page.wait_for_selector(".screen .cursor")
+        page.keyboard.press("f")
+        shoot(page, "question-full")
+        page.click("#asks .item >> text=No, and tell me why")
+        page.wait_for_selector("#asks >> text=Answered: No, and tell me why")
+        assert ("answer", {"id": "I1", "choice": "2", "note": ""}) in source.asked
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#waiting [data-item=I1]")
+
+
+def test_messages_of_a_flood_that_are_held_are_one_line(browser: Browser) -> None:
+    source = FakeSource({"agents": [], "items": [], "messages": [], "more": False, "me": "me"})
+
+    def message(number: int, sender: str = "Dave") -> dict[str, Any]:
+        told = {"what": "message", "id": f"H{number}", "from": sender, "from_kind": "agent"}
+        return told | {"to": ["Erin"], "body": f"number {number}", "at_ms": NOW + number}
+
+    def delivery(number: int, state: str) -> dict[str, Any]:
+        return {"what": "delivery", "id": f"H{number}", "to": "Erin", "state": state}
+
+    with served(source) as server, opened(browser, server.link, 1200) as page:
+        page.wait_for_selector("text=No agent yet")
+        source.tell(message(0, "Bob"), *[message(n) for n in range(1, 40)])
+        page.wait_for_selector(".message:has-text('number 39')")
+        source.tell(*[delivery(n, "held") for n in range(1, 40)])
+        page.wait_for_selector(".message:has-text('and others before it')")
+        shoot(page, "flood")
+        assert page.locator(".message").count() == 2
+        source.tell(delivery(7, "seen"))  # it is let go
+        page.wait_for_selector(".message:has-text('number 7')")
+        assert page.locator(".message").count() == 4
+
+
 def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Browser) -> None:
     source = FakeSource(team_rows(int(time.time() * 1000)))
     source.answers = team_answers(NOW)
@@ -258,6 +301,11 @@ def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Brows
         assert page.locator(".agent").all_inner_texts()[0].startswith("Carol")
         assert page.locator(".agent").count() == 1
         page.click("[data-state='']")
+        assert page.locator(".agent").count() == 6
+        page.keyboard.press("g")
+        page.keyboard.type("#build rev")
+        assert [text.split()[0] for text in page.locator(".agent").all_inner_texts()] == ["Bob"]
+        page.keyboard.press("Escape")
         assert page.locator(".agent").count() == 6
         # A message without a receiver asks for one first.
         page.fill("#compose textarea", "hello")
@@ -336,7 +384,8 @@ def team_rows(now_ms: int) -> dict[str, Any]:
         for n in range(30)
         for to, state in [(names[(n + 1) % 5] if n % 7 else "me", "seen" if n % 3 else "queued")]
     ]
-    return {"agents": agents, "items": items, "messages": messages, "more": False, "me": "me"}
+    told = {"agents": agents, "items": items, "messages": messages, "more": False, "me": "me"}
+    return told | {"waiting": waiting_words(items)}
 
 
 def team_answers(now_ms: int) -> dict[str, dict[str, Any]]:
@@ -414,6 +463,9 @@ def test_axe_core_finds_nothing_wrong_with_any_view(browser: Browser, width: int
         page.click("#detail >> text=Write to Bob")
         page.wait_for_selector(".screen .cursor")
         check("agent")
+        page.keyboard.press("?")
+        check("keys")
+        page.keyboard.press("Escape")
         fits = "parseFloat(document.querySelector('.screen pre').style.fontSize)"
         small = page.evaluate(fits)
         page.keyboard.press("f")
