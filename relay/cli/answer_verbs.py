@@ -62,8 +62,8 @@ def add(verbs: Parser) -> None:
         "answer",
         "relay answer Bob 2\n  relay answer 4QXK 7Z2M yes\n"
         '  relay answer 4QXK no --note "not on a Friday"\n  relay answer --all no',
-        description="Answer a question, an approval or a held message. Of a question the choice is"
-        " typed at the agent, if the very same one still stands there.",
+        description="Answer a question, an approval or a held message. The answer to a question is"
+        " typed at the agent only while it still asks the very same thing.",
     )
     answer.add_argument(
         "which",

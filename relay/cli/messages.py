@@ -78,7 +78,7 @@ def add(verbs: Parser) -> None:
     )
     history.add_argument("--thread", metavar="T", help="only messages in this thread")
     history.add_argument("--channel", metavar="C", help="only messages to this #channel")
-    history.add_argument("--tag", metavar="TAG", help="only messages that you have tagged so")
+    history.add_argument("--tag", metavar="TAG", help="only messages with this tag of yours")
     history.add_argument(
         "--since", type=moment, metavar="WHEN", help="90s, 10m, 2h, 3d, or an ISO 8601 time"
     )

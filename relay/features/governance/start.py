@@ -185,7 +185,7 @@ def why_not(kind: str, data: Mapping[str, Any]) -> str:
     if data.get("ungated"):
         return str(data["ungated"])
     if kind == "command":  # ``codex exec``, ``claude mcp``
-        return "what is no conversation in this terminal gets no hooks"
+        return "a run that is not a conversation in this terminal gets no hooks"
     if kind in HOOK_CODECS:
         return "it was started before that, without the hooks by which relay refuses writes"
     return f"{kind or 'it'} has no hooks by which relay could refuse its writes"
