@@ -206,7 +206,7 @@ def _tell_answer(answer: Any, code: str = "") -> None:
     if answer.get("gone"):
         output.note("done: the question has left its screen")
     elif answer.get("gone") is False:
-        output.note(f"typed, but something still stands there: relay peek {agent}")
+        output.note(f"typed, but its screen still shows a question: relay peek {agent}")
 
 
 def _print_whole(before: str, line: str, width: int | None) -> None:

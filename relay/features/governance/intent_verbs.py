@@ -152,7 +152,7 @@ def _allowing(
     if any(map(protected, inside)):
         return [], "no agent ever writes there"
     allowing = [intent for intent, scope in scopes if all(map(scope.allows, inside))]
-    return allowing, "" if allowing else "it is in no scope"
+    return allowing, "" if allowing else "no scope has it"
 
 
 def _read(root: str) -> dict[str, Intent]:
@@ -166,7 +166,7 @@ def _read(root: str) -> dict[str, Intent]:
             output.note(str(mistake))
         raise RelayError(
             f"{_file(root)} has {len(error.mistakes)} mistakes, and no agent writes until they are"
-            " mended",
+            " fixed",
             code=error.code,
             details=error.details,
         ) from None
@@ -347,7 +347,7 @@ def governed_project() -> str:
     root = governed_root(working_folder())
     if not root:
         raise NotFound(
-            "this folder is in no governed project",
+            "this folder is not in a governed project",
             hint="relay init --governed makes its project one",
         )
     return root
@@ -385,7 +385,7 @@ def _wanted(options: Any, row: Json) -> bool:
 
 def _print(rows: list[TraceLine]) -> None:
     if not rows:
-        output.note("nothing of that is in the trace")
+        output.note("nothing like that is in the trace")
         return
     width = table.columns()
     table.table(

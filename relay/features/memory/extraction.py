@@ -166,7 +166,7 @@ class Extractor:
         except RelayError as error:
             problem = error
         except Exception as error:
-            problem = StorageError(f"the memory met a fault: {type(error).__name__}: {error}")
+            problem = StorageError(f"internal error in the memory: {type(error).__name__}: {error}")
         with self._changed:
             if self._closed:
                 return

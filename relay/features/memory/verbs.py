@@ -188,7 +188,7 @@ def _said(answer: MemorySaved) -> str:
     place = _place(answer["memory"])
     words = {
         "new": f"saved ({place})",
-        "same": f"it was there already ({place}); its time is new",
+        "same": f"saved already ({place}); its time is updated",
         "updated": f"a memory that said nearly the same was updated ({place})",
     }[answer["outcome"]]
     former = answer.get("former")

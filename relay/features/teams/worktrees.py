@@ -81,7 +81,7 @@ class Worktrees:
             self.top = self._git.line("rev-parse", "--show-toplevel")
         except GitError as error:
             raise GitError(
-                f"{folder} is in no git repository that is checked out, so it has no worktrees",
+                f"{folder} is not in a checked-out git repository, so it has no worktrees",
                 hint=f"leave worktree out, or make one: git init ({error.message})",
             ) from None
         self._git = _Git(self.top)

@@ -220,7 +220,7 @@ def test_a_descriptor_that_the_caller_has_opened_stays_open(project: Path) -> No
         (["--write", "src/*.py", "--", "true"], 2, "globs are no places"),
         (["--write", "a\nb", "--", "true"], 2, "a^Jb has a character that cannot be shown"),
         (["--write", "", "--", "true"], 2, "an empty path names no place"),
-        (["--intent", "INT-1", "--", "true"], 1, "is in no governed project"),
+        (["--intent", "INT-1", "--", "true"], 1, "is not in a governed project"),
         (["--write", "src", "--", "no-such-program"], 127, "command not found"),
         (["--write", "src"], 2, "missing: COMMAND"),
     ],

@@ -256,7 +256,7 @@ def test_where_none_can_be_made_it_says_why_and_leaves_all_as_it_is(
 ) -> None:
     plain = tmp_path / "plain"
     plain.mkdir()
-    with pytest.raises(GitError, match="in no git repository"):
+    with pytest.raises(GitError, match="not in a checked-out git repository"):
         Worktrees(str(plain))
     git(plain, "init", "-q")
     with pytest.raises(GitError, match="no commit yet"):
