@@ -161,8 +161,8 @@ def compact_verb(options: Any) -> int:
 def _agreed(options: Any, would: Compacted) -> bool:
     if not options.yes:
         output.note(
-            f"Of {would['turns']} turns the beginning of what was said and the names of tool calls stay:"
-            f" {would['characters']:,} characters are deleted for good. Events stay as they are."
+            f"Of {would['turns']} turns the beginning of what was said and the names of tool calls"
+            f" stay: {would['characters']:,} characters are deleted for good. Events stay as they are."
         )
     return output.agreed("Compact them?", yes=options.yes)
 
