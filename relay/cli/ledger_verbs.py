@@ -162,7 +162,7 @@ def _agreed(options: Any, would: Compacted) -> bool:
     if not options.yes:
         output.note(
             f"Of {would['turns']} turns the beginning of what was said and the names of tool calls"
-            f" stay: {would['characters']:,} characters are deleted for good. Events stay as they are."
+            f" stay: {would['characters']:,} characters are deleted for good. Events do not change."
         )
     return output.agreed("Compact them?", yes=options.yes)
 
