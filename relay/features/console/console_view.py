@@ -361,7 +361,7 @@ class _View:
         if not rows:
             text = " nothing found" if self.state.found is not None else " nothing said yet"
             text += "" if self.state.agents else "; /spawn Bob -- claude starts an agent"
-            return [[("class:dim", text[:width])]][:height]
+            return [[("class:dim", row)] for row in wrapped(text, width, indent=" ")][:height]
         scrolled = min(self.state.scrolled, max(0, len(rows) - height))
         return rows[scrolled : scrolled + height][::-1]
 
