@@ -350,11 +350,7 @@ def test_the_examples_pass(path: Path) -> None:
         (HEAD + FINE.replace("=handler", "='handler'"), 8, "the handler is not a function"),
         (HEAD.replace("(ctx)", "()") + FINE, 4, "the handler is called with one argument"),
         (HEAD.replace("(ctx)", "(a, b)") + FINE, 4, "the handler is called with one argument"),
-        (
-            HEAD + FINE.replace(")\n", ",\n    schedule={'every': 'often'},\n)\n"),
-            9,
-            "every",
-        ),
+        (HEAD + FINE.replace(")\n", ",\n    schedule={'every': 'often'},\n)\n"), 9, "every"),
         (HEAD + FINE.replace(")\n", ",\n    triggers={'event': {'kind': 'x'}})\n"), 9, "kind"),
     ],
 )

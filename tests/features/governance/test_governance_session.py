@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
-
 from relay.agents.context_door import ContextDoor
 from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, StorageError
@@ -104,12 +102,7 @@ class Bench:
         self.add_on = self.made()
 
     def made(self) -> GovernanceSession:
-        return GovernanceSession(
-            self.agent,
-            self._open,
-            self,
-            door=cast(ContextDoor, self.door),
-        )
+        return GovernanceSession(self.agent, self._open, self, door=cast(ContextDoor, self.door))
 
     def _open(self, root: str) -> GovernedProject:
         if self.broken is not None:
@@ -167,38 +160,6 @@ async def test_what_cannot_be_opened_refuses_all_but_reads_and_is_opened_again(
             assert await bench.add_on.before(replace(CALL, fields=read), 5.0) == ""
     bench.broken = None
     assert await bench.add_on.before(CALL, 5.0) == "refused"
-
-
-async def test_an_agent_that_the_person_lets_go_is_never_asked(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, root=str(tmp_path), ungoverned=True)
-    bench.add_on.restore({})
-    await bench.settled()
-    bench.add_on.begin()
-    await bench.settled()
-    assert bench.project.done == []  # its start is written down before it runs
-    assert bench.notes[0].startswith("ungoverned: ")
-    assert await bench.add_on.before(CALL, 5.0) == ""
-    with pytest.raises(RelayError, match="--ungoverned"):
-        await bench.add_on.ask({"do": "select", "id": "INT-1"}, False)
-
-
-@pytest.mark.parametrize("ungated", ["", "it has no hooks"], ids=["hooks", "none"])
-async def test_an_agent_that_the_kernel_holds_to_an_intent_is_traced_and_works_on_it(
-    tmp_path: Path, ungated: str
-) -> None:
-    bench = Bench(tmp_path, root=str(tmp_path), intent="INT-1", ungated=ungated)
-    bench.add_on.restore({})
-    await bench.settled()
-    bench.made().restore(bench.add_on.state())  # after a kill of the session
-    await bench.settled()
-    ends = [("closed",)] if ungated else [("select", "INT-1", "me")]
-    assert bench.project.done == [("note", "confined", "me"), *ends]
-    assert bench.notes == ["confined to INT-1"]
-    # Where it asks before its calls, they are checked as ever; else the kernel alone holds it.
-    assert await bench.add_on.before(CALL, 5.0) == ("" if ungated else "refused")
-    if ungated:
-        with pytest.raises(RelayError, match="writes for INT-1 alone"):
-            await bench.add_on.ask({"do": "select", "id": "INT-2"}, False)
 
 
 async def test_commands_are_done_in_their_order_and_answered_once(tmp_path: Path) -> None:
@@ -281,17 +242,3 @@ async def test_a_session_after_a_kill_finishes_what_the_one_before_has_begun(
     await bench.settled()
     await bench.made().end()
     assert bench.project.done == [("after",), ("turn ended",), ("ended",)]
-
-
-async def test_a_request_says_who_asks_and_tells_what_is_selected(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, root=str(tmp_path))
-    select = {"do": "select", "id": "INT-1"}
-    assert await bench.add_on.ask(select, True) == {"text": "select INT-1", "intent": "INT-1"}
-    [told] = bench.door.given
-    assert told.startswith("The person has chosen") and told.endswith("\nselect INT-1")
-    await bench.add_on.ask({"do": "learn", "text": "x"}, False)
-    assert bench.project.done == [("select", "INT-1", "me"), ("learn", "x", "")]
-    done = {"do": "set_status", "id": "INT-1", "status": "COMPLETE"}
-    assert (await bench.add_on.ask(done, False))["text"] == "INT-1 COMPLETE"
-    with pytest.raises(RelayError):
-        await bench.add_on.ask({"do": "learn", "text": ["x"]}, False)

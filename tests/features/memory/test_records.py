@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from relay.core.agent_names import valid_name
 from relay.core.errors import UsageError
-from relay.features.memory import rules
 from relay.features.memory.records import TIME_MAX, Memory, Place, Scope, from_json, to_json
 from relay.features.memory.rules import Secrets, clean_meta, clean_text, near_key
 
@@ -132,11 +131,7 @@ def test_a_secret_that_is_to_be_kept_stays() -> None:
 
 
 SOME = "run tests with redis port deploy main Ada Bob v1.2 8080 --all PATH"
-SOME_WORDS = st.lists(
-    st.sampled_from(SOME.split()),
-    min_size=1,
-    max_size=8,
-)
+SOME_WORDS = st.lists(st.sampled_from(SOME.split()), min_size=1, max_size=8)
 
 
 @pytest.mark.parametrize(
@@ -200,19 +195,3 @@ def test_no_digit_is_ever_dropped(text: str) -> None:
 @given(st.text(max_size=200))
 def test_white_space_is_nothing(text: str) -> None:
     assert near_key(f" {' '.join(text.split())}\n") == near_key(text)
-
-
-def test_ids_have_eight_characters_of_crockfords_alphabet() -> None:
-    assert rules.new_id(b"\0" * 5) == "00000000"
-    assert rules.new_id(b"\xff" * 5) == "zzzzzzzz"
-    many = {rules.new_id() for _ in range(1000)}
-    assert len(many) == 1000
-    assert all(len(id_) == 8 and set(id_) <= set(rules.ID_ALPHABET) for id_ in many)
-
-
-def test_an_id_is_read_as_it_was_meant() -> None:
-    assert rules.readings(" OIL5 ") == ["oil5", "0115"]
-    assert rules.readings("abc") == ["abc"]
-    assert rules.readings("\ud800abc") == ["?abc"]
-    with pytest.raises(UsageError):
-        rules.readings("ab")

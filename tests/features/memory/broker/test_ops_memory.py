@@ -27,12 +27,7 @@ from relay.features.memory.ops import (
 )
 from relay.protocol.agent_ops import REGISTER
 from relay.protocol.broker_ops import STATUS, STOP
-from tests.broker.support import (
-    Json,
-    register,
-    registration,
-    stop_broker,
-)
+from tests.broker.support import Json, register, registration, stop_broker
 from tests.support import unchecked, wait_until
 
 CWD = "/src/shop"

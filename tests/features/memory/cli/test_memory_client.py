@@ -214,11 +214,7 @@ def test_a_server_that_is_away_is_said(home: Home, nobody: int) -> None:
 def test_a_backend_of_vectors_without_an_embedder_is_told(home: Home) -> None:
     first, second = lines(home, {"backend": "mem0"})
     assert first == ("ok", "mem0 on qdrant within RELAY_HOME", "")
-    assert second == (
-        "warn",
-        "mem0 needs an embedder, and none is set up",
-        "relay memory setup",
-    )
+    assert second == ("warn", "mem0 needs an embedder, and none is set up", "relay memory setup")
 
 
 def test_what_has_no_manifest_is_not_run(home: Home, tmp_path: Path) -> None:

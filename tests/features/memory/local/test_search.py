@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relay.features.memory.embedding import EmbedderUnavailable
 from relay.features.memory.local import search, vectors
 from relay.features.memory.local.local_store import LocalStore
-from relay.features.memory.local.search import WORDS_MAX, expression, words
+from relay.features.memory.local.search import expression, words
 from relay.features.memory.local.vectors import VectorMeaning
 from relay.features.memory.records import Hit, Memory, Place, Scope, Tier
 
@@ -38,20 +38,6 @@ def found(index: sqlite3.Connection, query: str) -> bool:
     return rows.fetchone() is not None
 
 
-def test_stop_words_are_left_out_unless_there_is_nothing_else() -> None:
-    assert words("Which port is it on?") == ["port"]
-    assert words("to be or not to be") == ["to", "be", "or", "not"]
-    assert words("?!") == []
-
-
-def test_identifiers_fall_into_their_words() -> None:
-    assert words("relay.config_file --dry-run") == ["relay", "config", "file", "dry", "run"]
-
-
-def test_a_long_query_is_judged_by_its_first_words() -> None:
-    assert words(" ".join(f"w{n}" for n in range(500))) == [f"w{n}" for n in range(WORDS_MAX)]
-
-
 def test_operators_are_words(index: sqlite3.Connection) -> None:
     for query in ("redis NOT port", "redis AND nothing", 'NEAR("redis" 2)', "text:redis*"):
         assert found(index, query), query
@@ -68,25 +54,6 @@ def test_signs_around_a_word_do_not_hide_it(
     index: sqlite3.Connection, text: str, signs: str
 ) -> None:
     assert found(index, f"{signs} redis {signs} {text}")
-
-
-def test_words_alone_are_relative_to_the_best() -> None:
-    assert search.fuse({1: 4.0, 2: 1.0}, None) == {1: 1.0, 2: 0.25}
-    assert search.fuse({}, None) == {}
-
-
-def test_words_and_vectors_count_half_each() -> None:
-    scores = search.fuse({1: 4.0, 2: 2.0}, {2: 0.8, 3: 0.4, 4: -0.5})
-    assert scores == pytest.approx({1: 0.5, 2: 0.25 + 0.5, 3: 0.25, 4: 0.0})
-    assert search.best(scores, 2) == [2, 1]
-    assert search.fuse({1: 2.0}, {1: -0.5}) == {1: 0.5}
-
-
-def test_the_fit_is_absolute() -> None:
-    assert search.fit(1, 4, None) == 0.25
-    assert search.fit(1, 4, 0.75) == 0.5
-    assert search.fit(0, 0, 0.75) == 0.75
-    assert search.fit(0, 2, -1.0) == 0.0
 
 
 scores = st.floats(0.001, 1)

@@ -113,10 +113,7 @@ async def test_each_command_is_an_op_in_the_place_where_the_agent_works() -> Non
     desk.say("forget", " k23 ", "4")
     await desk.settled()
     assert desk.asked == [
-        (
-            "memory_save",
-            {"scope": "user", "supersedes": "abc", "text": "the port is 6379"},
-        ),
+        ("memory_save", {"scope": "user", "supersedes": "abc", "text": "the port is 6379"}),
         ("memory_search", {"query": "port", "limit": 3, "scope": None}),
         ("memory_list", {"limit": 10, "scope": None}),
         ("memory_forget", {"id": "k23"}),
@@ -162,12 +159,7 @@ async def test_what_waits_is_in_the_checkpoint_and_is_done_by_the_next_session()
     await asyncio.sleep(0)
     state = first.memory.state()
     assert state == [
-        {
-            "id": "1",
-            "action": "save",
-            "text": "the port is 6379",
-            "attributes": {"scope": "user"},
-        }
+        {"id": "1", "action": "save", "text": "the port is 6379", "attributes": {"scope": "user"}}
     ]
     for task in first.tasks:
         task.cancel()
