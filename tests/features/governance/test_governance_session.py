@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from relay.agents.context_door import ContextDoor
 from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, StorageError
@@ -160,6 +162,40 @@ async def test_what_cannot_be_opened_refuses_all_but_reads_and_is_opened_again(
             assert await bench.add_on.before(replace(CALL, fields=read), 5.0) == ""
     bench.broken = None
     assert await bench.add_on.before(CALL, 5.0) == "refused"
+
+
+async def test_an_agent_that_the_person_lets_go_is_never_asked(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path), ungoverned=True)
+    bench.add_on.restore({})
+    await bench.settled()
+    bench.add_on.begin()
+    await bench.settled()
+    assert bench.project.done == []  # its start is written down before it runs
+    assert bench.notes[0].startswith("ungoverned: ")
+    assert await bench.add_on.before(CALL, 5.0) == ""
+    with pytest.raises(RelayError, match="--ungoverned"):
+        await bench.add_on.ask({"do": "select", "id": "INT-1"}, False)
+
+
+@pytest.mark.parametrize("ungated", ["", "it has no hooks"], ids=["hooks", "none"])
+async def test_an_agent_that_the_kernel_holds_to_an_intent_is_traced_and_works_on_it(
+    tmp_path: Path, ungated: str
+) -> None:
+    bench = Bench(tmp_path, root=str(tmp_path), intent="INT-1", ungated=ungated)
+    bench.add_on.restore({})
+    await bench.settled()
+    bench.made().restore(bench.add_on.state())  # after a kill of the session
+    await bench.settled()
+    ends = [("closed",)] if ungated else [("select", "INT-1", "me")]
+    assert bench.project.done == [("note", "confined", "me"), *ends]
+    assert bench.notes == ["confined to INT-1"]
+    # Where it asks before its calls, they are checked as ever; else the kernel alone holds it.
+    assert await bench.add_on.before(CALL, 5.0) == ("" if ungated else "refused")
+    if ungated:
+        with pytest.raises(RelayError, match="writes for INT-1 alone"):
+            await bench.add_on.ask({"do": "select", "id": "INT-2"}, False)
+        with pytest.raises(RelayError, match="no text of at most"):
+            await bench.add_on.ask({"do": "learn", "text": ["x"]}, False)
 
 
 async def test_commands_are_done_in_their_order_and_answered_once(tmp_path: Path) -> None:

@@ -150,6 +150,8 @@ def test_a_save_that_is_repeated_under_its_id_is_told_as_new(ask: Any) -> None:
     again = ask("save", text="the port is 6379", save_token="0123456789")
     assert again["outcome"] == first["outcome"] == "new" and again["memory"] == first["memory"]
     assert ask("save", text="the port is 6379", save_token="9876543210")["outcome"] == "same"
+    with pytest.raises(StorageError, match="another memory has the id"):
+        ask("save", text="an id is never given twice", save_token="0123456789")
     assert ask("stats")["count"] == 1
 
 
@@ -247,3 +249,11 @@ def test_the_local_store_searches_with_it(home: Home) -> None:
         [hit] = store.search("which port?", [USER], 1, now_ms=1)
         assert hit.tier is Tier.HYBRID and store.stats().embedder == "ollama:m"
         store.close()
+
+
+def test_without_a_model_the_default_store_goes_by_words(home: Home) -> None:
+    store = StoreAccess(StoreSpec(), home).opened()
+    assert store.stats().tier is Tier.WORDS
+    store.close()
+    assert make_embedder({}, home) is None
+    assert embedder(home, {"provider": "none"}) is None

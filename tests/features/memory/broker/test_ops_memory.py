@@ -271,6 +271,7 @@ def test_an_export_of_many_pages_is_whole_and_can_be_imported(
             save(client, "a fact in between", scope="user", cwd=None)
     theirs = [row["id"] for row in exported if row["text"] != "a fact in between"]
     assert theirs == [row["id"] for row in rows]
+    save(client, "a fact of a place that comes before")
     # A page that is asked for again, as after a lost answer, is the same.
     where: LastExported = {"scope": "user", "owner": "", "id": str(rows[999]["id"])}
     assert client.request(MEMORY_EXPORT, after=where)["memories"] == exported[1000:]
