@@ -47,14 +47,27 @@ class FarInbox:
         self._machines = machines
         self._outbox = outbox
         self._tasks = tasks
+        #: By machine, the receipts that go next, where some are sent just now.
+        self._replies: dict[str, Receipts] = {}
 
     def reply(self, machine: str, receipts: Receipts) -> None:
-        """Send receipts."""
-        self._tasks.start(self._replied(machine, msgspec.json.encode(receipts)))
+        """Send receipts; what comes while some are sent goes together."""
+        waiting = self._replies.get(machine)
+        if waiting is None:
+            self._replies[machine] = receipts
+            self._tasks.start(self._send_replies(machine))
+        else:
+            waiting.stored += receipts.stored
+            waiting.rows += receipts.rows
 
-    async def _replied(self, machine: str, data: bytes) -> None:
-        with suppress(RelayError):  # it asks again
-            await self._wire.publish(machine, "r", data)
+    async def _send_replies(self, machine: str) -> None:
+        while (receipts := self._replies[machine]).stored or receipts.rows:
+            self._replies[machine] = Receipts()
+            # Of each delivery the newest state.
+            receipts.rows = list({(row.id, row.to): row for row in receipts.rows}.values())
+            with suppress(RelayError):  # it asks again
+                await self._wire.publish(machine, "r", msgspec.json.encode(receipts))
+        del self._replies[machine]
 
     async def run(self) -> None:
         """Take what comes, for ever."""
