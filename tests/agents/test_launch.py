@@ -26,16 +26,8 @@ from relay.agents.launch import (
     wants_tcp,
 )
 from relay.agents.profile import ProfileError, parse_profile
-from relay.core.agent_names import owner_name
 from relay.hooks.events import TOOL_CALL, HookEventName
 from tests.agents.installs import TOKEN, TOLD, everything, install, oldest, run_of, start
-
-
-def test_other_programs_are_left_alone() -> None:
-    launch = plan(["vim", "--settings", "x"], {}, run_of(port=4321))
-    assert (launch.argv, launch.env, launch.profile) == (["vim", "--settings", "x"], {}, "vim")
-    assert plan(["/bin/bash"], {}, run_of()).profile == "shell"
-    assert not wants_tcp(["vim"])
 
 
 @pytest.mark.parametrize(
@@ -397,23 +389,11 @@ def test_a_python_module_of_an_agents_name_is_not_that_agent(agent: str, tmp_pat
     assert not takes_primer(command, "") and not (tmp_path / "run").exists()
 
 
-def test_it_names_the_agent_and_fits() -> None:
-    text = Primer("A" * 64).text()
-    assert "A" * 64 in text
-    assert "@relay:" in text
-    assert len(text) <= PRIMER_MAX
-
-
 def test_it_says_what_the_agent_is_for_and_where_it_belongs() -> None:
     text = Primer("Bob", roles=["reviewer"], join=["build", "#docs"]).text()
     assert "name here is Bob, your role reviewer, and you are in #build, #docs.\n" in text
     for roles in ((), ("r" * 64, "s" * 64)):
         assert Primer("Bob", roles=roles).known_as == "Bob"
-
-
-def test_it_tells_the_persons_name_and_how_to_see_who_is_there() -> None:
-    text = Primer("Bob").text()
-    assert f"The person here goes by @relay:{owner_name()};" in text and "`relay agents`" in text
 
 
 def test_one_who_is_heard_on_the_screen_is_told_what_survives_there() -> None:

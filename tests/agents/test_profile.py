@@ -29,7 +29,6 @@ from relay.agents.profile import (
 )
 from relay.core.message import AgentState
 from relay.core.source_events import StateChange
-from relay.screen.agent_styles import UNKNOWN
 
 SHIPPED_FILES = sorted(Path(SHIPPED).glob("*.yaml"))
 
@@ -56,12 +55,6 @@ def test_what_relay_brings_can_be_read(path: Path) -> None:
 
 def test_each_agent_with_interfaces_of_its_own_has_a_profile() -> None:
     assert set(ADAPTERS) <= {path.stem for path in SHIPPED_FILES}
-
-
-def test_a_program_without_a_profile_is_like_any_other(own: Path) -> None:
-    for name in ("nobody", "..", "a/b", "", "x" * 300):
-        profile, notes = find_profile(name, str(own))
-        assert (profile.name, profile.screen, profile.input, notes) == (name, UNKNOWN, None, [])
 
 
 def test_the_persons_own_wins(own: Path) -> None:
@@ -315,10 +308,6 @@ def test_what_stands_in_the_input_line_is_never_taken_for_nothing(
 ) -> None:
     rows = [*above, *framed(f" > {text}")]
     assert (made(FRAMED).composer(rows) == "empty") == (not text.strip())
-
-
-def test_the_title_tells_that_a_turn_runs() -> None:
-    assert made(FRAMED).composer_at_rest(framed(" > "), "⠋ thinking") == "busy"
 
 
 def made(profile: str) -> Profile:

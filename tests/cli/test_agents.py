@@ -37,11 +37,6 @@ def test_agents(relay: Run, broker_home: Home) -> None:
         assert table[1].startswith("Bob  ")
 
 
-def test_nobody(relay: Run) -> None:
-    assert relay("agents", "--json").stdout == "[]\n"
-    assert "relay wrap" in relay("agents").stderr
-
-
 def test_status_shows_what_does_not_work(relay: Run, broker_home: Home) -> None:
     with register(broker_home, "Bob") as bob:
         bob.request(
@@ -77,13 +72,6 @@ def test_status_says_which_configuration_evaluates_nothing_and_what_mends_it(
     assert told().startswith(f"{file} has changed") and told().endswith(f"relay trust {file}")
     file.unlink()
     assert told().startswith(f"{file}, which you trusted, is gone")
-
-
-def test_status_starts_nothing(relay: Run, broker_home: Home) -> None:
-    status = json.loads(relay("status", "--json").stdout)
-    assert status["running"] is False and status["agents"] == []
-    assert "not running" in relay("status").stdout
-    assert json.loads(relay("broker", "status", "--json").stdout)["running"] is False
 
 
 def test_a_service_is_shown_and_written_once_it_is_agreed_to(

@@ -92,16 +92,6 @@ def test_trust_shows_where_memories_go(
     assert printed_json(capsys)["memory"] is None
 
 
-def test_a_file_runs_only_once_it_is_trusted(relay: Verb, tmp_path: Path) -> None:
-    Path(CONFIG_NAME).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    relay("trust", "--show")
-    relay("config", "show")
-    relay("config", "check")
-    assert not (tmp_path / "ran").exists()
-    relay("trust")
-    assert (tmp_path / "ran").exists()
-
-
 MISTAKEN = """\
 from relay import Relay
 relay = Relay(idle_seconds=-1)
@@ -162,14 +152,6 @@ def test_a_file_that_is_gone_can_be_revoked(relay: Verb) -> None:
     relay("trust", CONFIG_NAME)
     os.unlink(CONFIG_NAME)
     assert relay("trust", "--revoke", CONFIG_NAME) == 0
-
-
-def test_trust_refuses_what_could_not_run(relay: Verb) -> None:
-    with pytest.raises(NotFound, match=CONFIG_NAME):
-        relay("trust")
-    Path(CONFIG_NAME).write_text("hooks = {\n")
-    with pytest.raises(ConfigError, match=":1: "):
-        relay("trust")
 
 
 def test_names_in_an_unread_file_cannot_draw_on_the_terminal(

@@ -9,7 +9,6 @@ import shutil
 import socket
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -73,14 +72,6 @@ def test_a_fresh_machine_is_fine_and_nothing_is_made(
     assert {check.level for check in found.values()} <= {"ok", "warn", "absent"}
     assert "npm install -g @anthropic-ai/claude-code" in found["claude"].text
     assert "starts when it is needed" in found["broker"].text
-
-
-def test_json_has_the_same(relay: Verb, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert relay("doctor", "--json") == 0
-    record: Any = json.loads(capsys.readouterr().out)
-    assert record["ok"] is True
-    assert record["next"] == "relay demo"
-    assert set(record["checks"][0]) == {"name", "level", "text", "hint", "fix"}
 
 
 def test_the_next_step_is_an_agent_that_is_there(
@@ -237,14 +228,6 @@ def test_where_ancestors_are_hidden_nobody_is_the_person(
     assert not may_start(home)
 
 
-def test_a_state_directory_that_is_not_writable_is_broken(
-    home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "access", lambda *_args: False)
-    check = _checks(home, tmp_path)["state"]
-    assert (check.level, "not writable" in check.text) == ("bad", True)
-
-
 @pytest.mark.parametrize(("free", "level"), [(10**9, "ok"), (10**8, "warn"), (10**6, "bad")])
 def test_a_full_disk_is_seen_before_a_message_is_lost(
     home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: str
@@ -262,16 +245,6 @@ def test_a_folder_of_relays_that_can_only_be_read_is_named(
     monkeypatch.setattr(os, "access", lambda one, how: one != home.logs and access(one, how))
     check = _checks(home, tmp_path)["state"]
     assert (check.level, check.text) == ("bad", f"{home.logs} can only be read")
-
-
-def test_a_broker_of_before_an_update_is_named(
-    home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home.create()
-    with broker_thread(home):
-        monkeypatch.setattr(doctor, "is_older", lambda old, new: True)
-        check = _checks(home, tmp_path)["broker"]
-    assert (check.level, check.fix) == ("warn", "relay broker stop")
 
 
 def test_what_is_safe_is_mended_when_asked_for(
@@ -373,19 +346,6 @@ def test_who_can_be_gated_is_told_from_who_cannot(isolated_home: Path, project: 
     assert level == "warn" and text.startswith("aider: tool calls do not reach on_before_tool")
     found = [c for c in doctor.examine(Home(str(isolated_home)), str(project)) if c.name == "hooks"]
     assert [check.level for check in found] == ["ok", "warn"]
-
-
-@pytest.mark.parametrize("where", ["home", "project"])
-def test_settings_that_turn_hooks_off_are_named(
-    where: str, isolated_home: Path, project: Path, tmp_path: Path
-) -> None:
-    folder = (project if where == "project" else isolated_home.parent) / ".claude"
-    folder.mkdir()
-    (folder / "settings.json").write_text(json.dumps({"disableAllHooks": True}))
-    texts = [text for _, text in native_hooks(Home(str(isolated_home)), str(project))]
-    assert texts[0] == "on_before_tool: reached by no tool calls"
-    [claude] = [text for text in texts if text.startswith("claude: ")]
-    assert "disableAllHooks" in claude and "settings.json" in claude
 
 
 def test_who_tells_of_turns_is_told_from_who_does_not(isolated_home: Path, project: Path) -> None:

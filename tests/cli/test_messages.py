@@ -229,13 +229,6 @@ def test_a_closed_pipe_is_no_error(relay: Run, broker_home: Home) -> None:
         assert process.stderr.read() == b""
 
 
-def test_a_terminal_without_the_characters(relay: Run, spawned: Run) -> None:
-    relay("send", "Bob", "漢字", "--offline")
-    env = {"PYTHONIOENCODING": "ascii"}
-    assert "\\u6f22" in spawned("history", env=env).stdout
-    assert listed(spawned("history", "--json", env=env))[0]["body"] == "漢字"
-
-
 def test_a_person_who_follows_survives_the_brokers_death(broker_home: Home) -> None:
     command = [sys.executable, "-m", "relay", "inbox", "--follow", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -52,21 +52,9 @@ def test_a_terminal_gets_lines_that_fit(
     assert second.split()[-2:] == ["seen", "short"]
 
 
-def test_nothing_is_said_to_be_there(capsys: pytest.CaptureFixture[str]) -> None:
-    table.messages({"rows": [], "more": False}, False, "no messages")
-    assert capsys.readouterr() == ("", "no messages\n")
-
-
 def test_a_table_of_wide_characters_lines_up(capsys: pytest.CaptureFixture[str]) -> None:
     table.table(("A", "B"), [("漢字", 1), ("x", None)])
     assert capsys.readouterr().out == "A     B\n漢字  1\nx     -\n"
-
-
-def test_a_table_keeps_to_thecolumns_of(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [("x", "漢字" * 10), ("y", "short")]
-    table.table(("A", "B"), rows, width=20, remarks=["why x is so", None])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == ["A  B", "x  漢字漢字漢字漢字…", "   why x is so", "y  short"]
 
 
 def test_a_terminal_has_colours_and_ages(
@@ -118,17 +106,6 @@ def test_no_word_of_the_help_is_folded_by_a_narrow_terminal(
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 40
     assert shown.split() == help_text().split()
-
-
-def test_times_are_iso_in_utc() -> None:
-    assert output.iso(0) == "1970-01-01T00:00:00.000Z"
-    assert output.iso(1_795_304_542_028) == "2026-11-21T23:42:22.028Z"
-    assert output.iso(None) is None
-
-
-def test_a_long_body_is_one_short_line() -> None:
-    assert output.summary("a\n  b\tc") == "a b c"
-    assert len(output.summary("x" * 500)) == 60
 
 
 def test_a_persons_time_is_local_and_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from relay.config.settings import keys
 from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
-from relay.features.memory.settings import MEMORY
 from relay.hooks.events import EVENTS, HookEventName
 from relay.hooks.hook_types import Aggregated, CallOutcome
 from relay.hooks.outputs import Result
@@ -159,19 +158,6 @@ def test_what_runs_are_the_bytes_that_were_hashed(tmp_path: Path) -> None:
     assert len(load(file).registry.all_hooks()) == 1
 
 
-def test_a_syntax_error_shows_file_line_and_text(loads: Load, tmp_path: Path) -> None:
-    error = _error(loads, "patterns = {}\nhooks = {\x1b[2J(}\n")
-    assert error.message.startswith(f"{tmp_path / CONFIG_NAME}:2: ")
-    assert "hooks = {" in error.message
-    assert "\x1b" not in error.message
-    assert error.exit_status == 2
-
-
-@pytest.mark.parametrize("text", ["x = 1\0", "# coding: nonsense\n", "(" * 500 + ")" * 500])
-def test_what_is_no_python_is_refused(loads: Load, text: str) -> None:
-    assert CONFIG_NAME in _error(loads, text).message
-
-
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / CONFIG_NAME
     path.write_bytes(b"x = '\xff'\n")
@@ -286,13 +272,6 @@ def test_dataclasses_and_a_main_guard_work(loads: Load) -> None:
 def test_modules_beside_the_file_cannot_be_imported(loads: Load, tmp_path: Path) -> None:
     (tmp_path / "beside_the_config.py").write_text("")
     assert "not installed" in _error(loads, "import beside_the_config\n").message
-
-
-def test_memory_alone_is_something(loads: Load) -> None:
-    loaded = loads("memory = {'backend': 'mem0'}\n")
-    assert loaded.warnings == () and loaded.settings.of(MEMORY).backend == "mem0"
-    searched = loads("memory = {'searcher': dict}\n")
-    assert searched.settings.of(MEMORY).store.sha256 == searched.sha256
 
 
 def test_a_file_that_registers_nothing_says_so(loads: Load) -> None:
@@ -419,15 +398,6 @@ def test_every_example_of_the_documentation_loads(loads: Load, block: str, tmp_p
     assert loaded.warnings == ()
 
 
-def test_the_two_ways_in_the_documentation_are_the_same(loads: Load) -> None:
-    first, second = (loads(block) for block in _blocks("config.md"))
-    assert first.settings == second.settings
-    for loaded in (first, second):
-        (pattern,) = loaded.registry.patterns()
-        assert (pattern.namespace, pattern.callee.timeout) == ("deploy", 300.0)
-        assert [hook.event for hook in loaded.registry.all_hooks()] == [HookEventName.IDLE]
-
-
 _ROUTES = """
 from relay import Relay
 relay = Relay(merge="same_session")
@@ -515,11 +485,6 @@ def test_every_key_and_every_event_is_documented() -> None:
         assert f"| `{key}` |" in config_page
     for event, spec in EVENTS.items():
         assert f"| `{event.registration}` | `{', '.join(spec.offered)}` |" in hooks_page
-
-
-def test_the_limit_for_loading_is_documented() -> None:
-    text = (ROOT / "docs" / "config.md").read_text().replace("\n", " ")
-    assert f"Loading may take {module.LOAD_TIMEOUT:g} seconds" in text
 
 
 def test_hook_files_that_cannot_be_read_are_named_and_cost_nothing_else(loads: Load) -> None:

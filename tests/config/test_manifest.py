@@ -10,7 +10,7 @@ import pytest
 
 from relay.config.examine import examined
 from relay.config.load import load_for_session
-from relay.config.manifest import Known, every_event, examples, known, notices, read_manifest
+from relay.config.manifest import Known, every_event, examples, known, read_manifest
 from relay.config.trust import CONFIG_NAME, read_config
 from relay.core.paths import Home
 from tests.config.trusted import trusted
@@ -170,18 +170,6 @@ def test_a_file_that_ends_its_process_is_a_mistake(config: Path) -> None:
     config.write_text("import os\nos._exit(0)\n")
     [mistake] = examined(read_config(str(config))).mistakes
     assert "ended the process" in mistake
-
-
-def test_an_untrusted_file_is_never_run(home: Home, config: Path, tmp_path: Path) -> None:
-    config.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    known(home, str(tmp_path))
-    notices(home, str(tmp_path))
-    load_for_session(home, str(tmp_path))
-    assert not (tmp_path / "ran").exists()
-
-
-def test_what_cannot_be_found_is_not_known(home: Home, config: Path) -> None:
-    assert told(home, config, "missing.py") == NOTHING
 
 
 def test_each_namespace_has_one_example() -> None:

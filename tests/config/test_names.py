@@ -84,12 +84,6 @@ def test_a_released_name_is_free_though_a_forked_process_still_has_its_file(
         os.close(copy)
 
 
-def test_a_released_name_is_free(home: Home, bob: names.Claim) -> None:
-    bob.release()
-    assert names.holder(home, "Bob") is None
-    names.claim(home, "Bob", "bash").release()
-
-
 def test_names_from_commands_are_made_valid_and_unique(home: Home) -> None:
     wanted = {
         "/usr/bin/bash": "bash",

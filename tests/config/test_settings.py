@@ -15,7 +15,6 @@ from relay.config.settings import (
     Settings,
     apply_dictionaries,
     keys,
-    known_key,
     with_setting,
 )
 from relay.config.trust import CONFIG_NAME, read_config
@@ -44,16 +43,6 @@ def test_a_setting_remembers_that_it_was_given() -> None:
     assert with_setting(settings, "task", None).given == {"idle_seconds", "task"}
 
 
-def test_camel_case_is_the_same_key() -> None:
-    assert known_key("idleSeconds", ("idle_seconds",), "config") == "idle_seconds"
-
-
-def test_without_dictionaries_nothing_changes() -> None:
-    registry, settings = Registry(), Settings()
-    assert applied({"x": 1}, registry, settings) is settings
-    assert registry.patterns() == []
-
-
 def test_memory_in_either_spelling_and_its_defaults() -> None:
     assert Settings().of(MEMORY) == MemorySettings(StoreSpec(), False, True, "redact")
     configured = with_setting(Settings(), "memory", {})
@@ -77,7 +66,13 @@ def test_memory_may_stand_at_the_top_as_patterns_and_hooks_do() -> None:
 
 
 def test_what_else_is_called_memory_is_left_alone() -> None:
-    others: list[object] = [test_camel_case_is_the_same_key, pytest, Registry(), None, []]
+    others: list[object] = [
+        test_what_else_is_called_memory_is_left_alone,
+        pytest,
+        Registry(),
+        None,
+        [],
+    ]
     for other in others:
         settings = Settings()
         names = {"memory": other}
@@ -96,12 +91,6 @@ def test_a_key_in_two_spellings_is_a_mistake(names: dict[str, object], key: str)
     with pytest.raises(ConfigError, match=f"has '{key}' twice") as caught:
         applied(names)
     assert (caught.value.hint or "").startswith("leave out")
-
-
-def test_builtin_names_a_handler_that_is_there_anyway() -> None:
-    registry = Registry()
-    applied({"patterns": {"memory": "builtin"}}, registry)
-    assert registry.patterns() == []
 
 
 def test_rights_of_agents_are_checked() -> None:

@@ -125,14 +125,6 @@ def test_trust_is_for_a_place_and_a_link_is_another_one(
     assert is_trusted(home, str(link), sha256)
 
 
-def test_the_same_content_elsewhere_is_not_trusted(
-    home: Home, config: Path, tmp_path: Path
-) -> None:
-    copy = tmp_path / "copy.py"
-    copy.write_bytes(config.read_bytes())
-    assert not is_trusted(home, str(copy), trust(home, str(config)))
-
-
 def test_the_store_is_private(home: Home, config: Path) -> None:
     trust(home, str(config))
     assert stat.S_IMODE(os.stat(home.trust).st_mode) == 0o600
@@ -269,11 +261,6 @@ def test_another_worktree_says_that_the_trusted_file_is_not_its_own(
     trust(home, str(main / CONFIG_NAME))
     [line] = notices(home, str(other))
     assert f"another worktree of {main}" in line
-
-
-def test_without_a_file_there_is_nothing_to_say(home: Home, tmp_path: Path) -> None:
-    assert notices(home, str(tmp_path)) == []
-    assert not os.path.exists(home.root)
 
 
 def test_the_question_costs_no_imports_when_there_is_no_file(tmp_path: Path) -> None:

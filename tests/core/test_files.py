@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from relay.core import files
-from relay.core.errors import RelayError
 from relay.core.paths import SOCKET_PATH_MAX, Home, repository_of
 
 
@@ -112,15 +111,6 @@ def test_the_home_comes_from_the_environment() -> None:
     assert Home.from_env({"XDG_STATE_HOME": "not/absolute", "HOME": "/h"}).root.startswith("/h/")
 
 
-def test_nothing_is_made_before_it_is_asked_for(tmp_path: Path) -> None:
-    home = Home(str(tmp_path / "relay"))
-    assert not (tmp_path / "relay").exists()
-    home.create()
-    home.create()
-    assert os.stat(home.run).st_mode & 0o777 == 0o700
-    assert os.stat(home.root).st_mode & 0o777 == 0o700
-
-
 def test_a_socket_directory_that_others_can_enter_is_closed(tmp_path: Path) -> None:
     home = Home(str(tmp_path / "relay"))
     home.create()
@@ -135,13 +125,6 @@ def test_a_path_that_is_too_long_for_a_socket_has_a_short_one_beside_it(tmp_path
     assert len(home.broker_socket) <= SOCKET_PATH_MAX
     assert len(home.session_socket("0" * 26)) <= SOCKET_PATH_MAX
     assert home.run == Home(deep).run != Home(deep + "y").run
-
-
-def test_a_file_in_the_way_is_explained(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RelayError, match="cannot create the state directory") as caught:
-        Home(str(tmp_path / "file" / "relay")).create()
-    assert "RELAY_HOME" in caught.value.hint
 
 
 def git(folder: Path, *words: str) -> None:
@@ -224,8 +207,3 @@ def test_a_git_file_that_leads_nowhere_still_marks_the_root(tmp_path: Path) -> N
     (tmp_path / ".git").write_text("gitdir: nowhere\n")
     (tmp_path / "src").mkdir()
     assert repository_of(str(tmp_path / "src")) == str(tmp_path.resolve())
-
-
-def test_without_a_repository_the_folder_itself_is_the_project(tmp_path: Path) -> None:
-    assert repository_of(str(tmp_path)) == str(tmp_path.resolve())
-    assert repository_of(str(tmp_path / "gone")) == str(tmp_path.resolve() / "gone")

@@ -108,12 +108,6 @@ def test_a_damaged_page_is_reported_and_not_repaired(path: Path) -> None:
     assert path.read_bytes() == bytes(content)
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StorageError) as failure:
-        Ledger(str(tmp_path / "missing" / "ledger.db"))
-    assert "writable" in failure.value.hint
-
-
 def with_more(*migrations: tuple[str, ...]) -> sqlite.Schema:
     return replace(SCHEMA, migrations=(*SCHEMA.migrations, *migrations))
 

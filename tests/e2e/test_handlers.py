@@ -145,18 +145,6 @@ def test_an_untrusted_configuration_does_not_run_and_each_start_says_so(tmp_path
     assert not (folder / "ran").exists()
 
 
-def test_an_untrusted_hook_file_does_not_run_and_says_so(tmp_path: Path) -> None:
-    folder = project(tmp_path, "config = {'hook_files': 'hooks.json'}\n")
-    (folder / "hooks.json").write_text(
-        '{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch ran"}]}]}}'
-    )
-    with wrapped(["sh", "-c", "echo started; read x"], name="A", cwd=folder) as program:
-        program.wait_for("started")
-        wait_registered("A")
-        wait_until(lambda: f"relay trust {folder / 'hooks.json'}" in relay("status"), 20)
-    assert not (folder / "ran").exists()
-
-
 def test_a_broken_configuration_costs_its_handlers_and_nothing_else(tmp_path: Path) -> None:
     text = "import os\npatterns = {'a': missing if os.path.exists('broken') else print}\n"
     folder = project(tmp_path, text)
@@ -242,26 +230,7 @@ def test_a_handler_that_sends_on_sends_once(tmp_path: Path, text: str, override:
             assert threads["three"] == "t"
 
 
-GATED = """
-from relay import Relay
-relay = Relay()
-relay.on("before_tool", print)
-"""
-
-
 def notes() -> list[str]:
     [row] = relay_json("status")["agents"]
     found: list[str] = row["notes"]
     return found
-
-
-def test_of_a_program_without_hooks_it_is_said_that_they_never_run(tmp_path: Path) -> None:
-    more = "".join(f"relay.on({event!r}, print)\n" for event in ("before_agent", "notification"))
-    with wrapped(python(ECHO), name="Bob", cwd=project(tmp_path, GATED + more)):
-        wait_registered("Bob")
-        wait_until(lambda: len(notes()) == 2)
-        others, gate = sorted(notes())
-        assert gate.startswith("tool calls do not reach on_before_tool, and nothing is blocked: ")
-        assert gate.endswith("has no hooks of its own for them")
-        assert others.startswith("these hooks never run here")
-        assert others.endswith(": on_before_agent, on_notification")

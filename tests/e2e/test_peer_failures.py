@@ -1,7 +1,7 @@
 """What hurt the users of relay's predecessor most, from its issue tracker: each must not happen.
 
 What is a matter of the text alone is in tests/directive/test_peer_failures.py; crashes are in
-test_kills.py, and who is not there yet in test_two_agents.py.
+test_kills.py, and who is not there yet in tests/broker/test_server.py.
 """
 
 from __future__ import annotations

@@ -40,19 +40,6 @@ def test_a_message_arrives_and_is_answered() -> None:
         wait_until(lambda: states() == ["seen", "seen"], 20, "both receipts")
 
 
-def test_everyone_else_gets_a_broadcast() -> None:
-    with (
-        wrapped(python(ECHO), name="Bob") as bob,
-        wrapped(python(ECHO), name="Carol") as carol,
-        wrapped(python(SAY), name="Alice") as alice,
-    ):
-        wait_registered("Alice", "Bob", "Carol")
-        alice.type(say("@relay:* to all of you\n"))
-        bob.wait_for("GOT Relay message .* to everyone: to all of you")
-        carol.wait_for("GOT Relay message .* to everyone: to all of you")
-        assert "from agent Alice" not in alice.output
-
-
 #: The same that only shows what it is told otherwise.
 SAY_OR_SHOW = (
     "import sys\n"
@@ -82,22 +69,6 @@ def test_a_channel_a_role_and_who_came_meanwhile() -> None:
             relay("send", "lead", "well?")
             alice.wait_for("to the role lead: well.*Since your last message Bob has joined")
             assert relay_json("agents")[1]["roles"] == ["reviewer", "tester"]
-
-
-def test_a_message_waits_for_an_agent_that_is_not_there_yet() -> None:
-    with wrapped(python(SAY), name="Alice") as alice:
-        wait_registered("Alice")
-        alice.type(say("@relay:Zoe are you there?\n"))
-        alice.wait_for("nobody is called Zoe yet")
-        (row,) = [row for row in relay_json("history") if row["to"] == "Zoe"]
-        assert row["state"] == "waiting" and "Zoe" in row["reason"]
-        with wrapped(python(ECHO), name="Zoe") as zoe:
-            zoe.wait_for("GOT Relay message .*: are you there")
-
-
-def test_names_are_made_unique() -> None:
-    with wrapped(["cat"]), wrapped(["cat"]):
-        wait_registered("cat", "cat-2")
 
 
 def test_a_draft_is_left_alone() -> None:
@@ -138,14 +109,6 @@ def test_the_last_words_of_a_program_that_exits_at_once_are_sent() -> None:
         with wrapped(["printf", "@relay:Bob last words"], name="Short") as short:
             assert short.wait() == 0
         bob.wait_for("GOT Relay message .* from agent Short: last words")
-
-
-def test_a_question_that_nobody_answers_is_reported_in_time() -> None:
-    with wrapped(python(ECHO), name="Bob") as bob, wrapped(python(SAY), name="Alice") as alice:
-        wait_registered("Alice", "Bob")
-        alice.type(say("@relay:Bob [await:2s] are you there?\n"))
-        bob.wait_for("GOT Relay message .*: are you there")
-        alice.wait_for("Relay notice .*: no answer from Bob within 2 s")
 
 
 def test_the_innermost_wrap_hears_and_the_outer_ones_pass(tmp_path: Path) -> None:

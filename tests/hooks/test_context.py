@@ -38,13 +38,6 @@ def test_an_unknown_attribute_names_the_nearest() -> None:
     assert not hasattr(ctx, "__html__")
 
 
-def test_env_is_a_copy() -> None:
-    ctx = context(FakeActions())
-    ctx.env["HOME"] = "elsewhere"
-    assert ctx.env == {"HOME": "/home/alice"}
-    assert IDENTITY.env == {"HOME": "/home/alice"}
-
-
 def test_actions_are_handed_over_and_give_ids() -> None:
     actions = FakeActions()
     ctx = context(actions)

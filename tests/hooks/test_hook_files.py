@@ -51,33 +51,9 @@ def test_a_file_of_gemini_cli() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "event"),
-    [
-        ("PreToolUse", HookEventName.BEFORE_TOOL),
-        ("PostToolUse", HookEventName.AFTER_TOOL),
-        ("UserPromptSubmit", HookEventName.BEFORE_AGENT),
-        ("Stop", HookEventName.AFTER_AGENT),
-        ("SessionStart", HookEventName.SESSION_START),
-        ("SessionEnd", HookEventName.SESSION_END),
-        ("Notification", HookEventName.NOTIFICATION),
-        ("PreCompact", HookEventName.PRE_COMPRESS),
-    ],
-)
-def test_the_events_of_claude_code(name: str, event: HookEventName) -> None:
-    spec = one(hooks(name, command()))
-    assert (spec.event, spec.dialect) == (event, Dialect.CLAUDE)
-
-
 OURS_ONLY = {HookEventName.OUTPUT, HookEventName.IDLE, HookEventName.WEDGED}
 OURS_ONLY |= {HookEventName.MESSAGE_RECEIVED}
 OURS_ONLY |= {event for event, spec in EVENTS.items() if spec.of_broker}
-
-
-@pytest.mark.parametrize("event", [event for event in HookEventName if event not in OURS_ONLY])
-def test_the_events_of_gemini_cli(event: HookEventName) -> None:
-    spec = one(hooks(event.value, command()), GEMINI)
-    assert (spec.event, spec.dialect) == (event, Dialect.GEMINI)
 
 
 @pytest.mark.parametrize("event", sorted(OURS_ONLY))
@@ -97,16 +73,6 @@ def test_events_that_both_have_go_by_the_rest_of_the_file() -> None:
     assert dialect(GEMINI) is Dialect.GEMINI
     assert dialect("/x/settings.json") is Dialect.CLAUDE
     assert dialect(GEMINI, "PreToolUse", "BeforeTool") is Dialect.GEMINI
-
-
-def test_a_file_may_have_both() -> None:
-    entry = {"hooks": [command(timeout=2000)]}
-    specs, problems = read({"hooks": {"PreToolUse": [entry], "BeforeTool": [entry]}})
-    assert problems == []
-    assert [(s.dialect, s.timeout) for s in specs] == [
-        (Dialect.CLAUDE, 2000.0),
-        (Dialect.GEMINI, 2.0),
-    ]
 
 
 def test_a_malformed_event_is_left_out_and_the_next_loads() -> None:

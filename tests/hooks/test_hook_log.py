@@ -2,11 +2,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from relay.hooks import hook_log
-from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import (
     Aggregated,
     Decision,
@@ -63,40 +59,11 @@ def test_each_hook_has_a_record_and_all_of_them_a_summary() -> None:
     ]
 
 
-@given(st.lists(st.tuples(st.booleans(), st.floats(0, 100))))
-def test_the_counts_of_a_summary_add_up(ends: list[tuple[bool, float]]) -> None:
-    results = [result(success=ok, duration=took) for ok, took in ends]
-    summary = hook_log.batch_summary(HookEventName.IDLE, results, "")
-    assert summary["succeeded"] + summary["failed"] == summary["total"] == len(ends)
-    assert summary["succeeded"] == sum(ok for ok, _took in ends)
-    assert summary["duration"] == sum(took for _ok, took in ends)
-
-
 def test_a_log_that_fails_fails_nothing_else_and_is_asked_again() -> None:
     log = FakeLog(broken=True)
     hook_log.write(log, BEFORE_TOOL, [result(), result()], "C1")
     hook_log.write_engine_failure(log, Failure("planning", "no"))
     assert (log.tries, log.records) == (2, [])
-
-
-def test_without_a_log_nothing_is_written() -> None:
-    hook_log.write(None, BEFORE_TOOL, [result()], "C1")
-    hook_log.write_engine_failure(None, Failure("planning", "no"))
-
-
-def test_a_failure_of_the_engine_is_written_with_its_stage() -> None:
-    log = FakeLog()
-    failure = Failure("planning", "no plan", "ValueError", "BeforeTool", "C1")
-    hook_log.write_engine_failure(log, failure)
-    assert log.of(hook_log.ENGINE_FAILURE) == [
-        {
-            "stage": "planning",
-            "message": "no plan",
-            "details": "ValueError",
-            "event": "BeforeTool",
-            "correlation_id": "C1",
-        }
-    ]
 
 
 def test_everything_of_an_event_can_cross_to_another_process() -> None:
@@ -132,16 +99,3 @@ def test_an_error_has_one_bounded_line_whatever_it_is() -> None:
     assert hook_log.error_text(ValueError()) == "ValueError"
     assert hook_log.error_text(Speechless()) == "Speechless"
     assert len(hook_log.error_text(ValueError("x" * 10_000))) == 4000
-
-
-def test_details_name_the_kind_of_an_error_and_its_place() -> None:
-    def breaks() -> None:
-        raise KeyError("x")
-
-    try:
-        breaks()
-    except KeyError as error:
-        details = hook_log.error_details(error)
-    assert details.startswith("KeyError\n")
-    assert "in breaks" in details
-    assert hook_log.error_details(ValueError("never raised")) == "ValueError"

@@ -215,11 +215,6 @@ def test_a_broken_answer_is_a_failure_and_never_a_guess(printed: bytes) -> None:
     assert blocking.error in blocking.output.reason
 
 
-def test_a_misspelt_key_names_the_right_one() -> None:
-    assert "did you mean 'decision'?" in read(0, {"decison": "deny"}).error
-    assert "permissionDecision" in read(0, specific(permissionDecison="deny")).error
-
-
 def test_status_2_denies_with_the_reason_from_stderr() -> None:
     for failure in OnFailure:
         assert read(2, b"", b"not today\n", on_failure=failure) == Reading(denied("not today"))
@@ -253,18 +248,6 @@ def test_status_2_where_nothing_can_be_denied_is_a_failure_that_says_so() -> Non
         reading = read(2, b"", b"no", event=event, on_failure=OnFailure.BLOCK)
         assert f"{event.registration} cannot be denied" in reading.error
         assert reading.output is None
-
-
-def test_status_1_without_a_word_decides_nothing() -> None:
-    reading = read(1)
-    assert reading.output is None
-    assert reading.error == "it exited with status 1"
-
-
-def test_status_1_with_a_word_decides_nothing_and_warns() -> None:
-    reading = read(1, b"", b"disk\nfull\n")
-    assert reading.output == HookOutput(system_message="Warning: disk\nfull")
-    assert reading.error == "it exited with status 1: disk full"
 
 
 @pytest.mark.parametrize(
@@ -309,19 +292,6 @@ def test_a_failure_blocks_only_where_there_is_something_to_block() -> None:
             assert "guard.sh" in output.reason
             assert "it hung" in output.reason
         assert on_failure(hook(event, OnFailure.ALLOW), event, "it hung") is None
-
-
-def test_a_decision_where_there_is_none_to_make_is_a_failure() -> None:
-    for event in set(HookEventName) - DENIABLE:
-        assert (
-            f"{event.registration} cannot be denied"
-            in read(0, {"decision": "deny"}, event=event).error
-        )
-    for event in set(HookEventName) - {BEFORE}:
-        assert (
-            f"nobody is asked about {event.registration}"
-            in read(0, {"decision": "ask"}, event=event).error
-        )
 
 
 def test_what_a_terminal_obeys_does_not_reach_one() -> None:
@@ -435,6 +405,10 @@ class _Unprintable:
 )
 def test_what_is_allowed(value: object, expected: Result) -> None:
     assert read_pattern_value(value, "h") == expected
+    # Of a hook's function the same words mean the same, whatever the event is.
+    for event in HookEventName:
+        output = HookOutput(inject=expected.inject, last=expected.stop)
+        assert read_value(value, "h", event) == output
 
 
 @pytest.mark.parametrize(
@@ -459,16 +433,11 @@ def test_what_is_allowed(value: object, expected: Result) -> None:
 )
 def test_nonsense_is_an_error_that_names_the_handler(value: Any) -> None:
     with pytest.raises(HandlerError) as caught:
-        read_pattern_value(value, "@deploy:* deploy")
-    assert caught.value.message.startswith("@deploy:* deploy returned")
+        read_pattern_value(value, NAME)
+    assert caught.value.message.startswith(f"{NAME} returned")
     assert caught.value.hint
     assert len(caught.value.message) < 300
-
-
-def test_a_misspelt_key_of_a_patterns_handler_names_the_right_one() -> None:
-    with pytest.raises(HandlerError) as caught:
-        read_pattern_value({"injct": "text"}, "h")
-    assert "did you mean 'inject'?" in caught.value.hint
+    refused(value)
 
 
 AFTER = HookEventName.AFTER_TOOL
@@ -482,49 +451,6 @@ def refused(value: object, event: HookEventName = BEFORE) -> HandlerError:
     assert len(caught.value.message) < 400
     assert caught.value.hint
     return caught.value
-
-
-@pytest.mark.parametrize("event", HookEventName)
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        "",
-        "text",
-        {},
-        {"inject": "text"},
-        {"inject": ["one", "", "two"]},
-        {"inject": None, "stop": None},
-        {"stop": True},
-        {"Inject": "text", "STOP": True},
-    ],
-)
-def test_what_handlers_could_always_return_means_what_it_did(
-    event: HookEventName, value: Any
-) -> None:
-    result = read_pattern_value(value, NAME)
-    expected = HookOutput(inject=result.inject, last=result.stop)
-    assert read_value(value, NAME, event) == expected
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        0,
-        False,
-        b"bytes",
-        ["list"],
-        {"inject": 3},
-        {"inject": ["one", 2]},
-        {"stop": "yes"},
-        {"stop": 1},
-        "x" * (BODY_MAX + 1),
-    ],
-)
-def test_what_was_nonsense_still_is_in_the_same_words(value: Any) -> None:
-    with pytest.raises(HandlerError) as caught:
-        read_pattern_value(value, NAME)
-    assert refused(value).message == caught.value.message
 
 
 @pytest.mark.parametrize(

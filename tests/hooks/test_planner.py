@@ -25,21 +25,6 @@ def planned(registry: Registry, payload: dict[str, Any] | None = None) -> Plan:
     return Planner(registry).plan(BEFORE, PAYLOAD if payload is None else payload)
 
 
-def test_without_a_hook_nothing_is_planned() -> None:
-    registry = Registry()
-    registry.add_hook("after_tool", Command(shell="other event"))
-    assert planned(registry) == Plan(BEFORE, ())
-    registry.add_hook(BEFORE, Command(shell="other tool"), matcher="Edit", sequential=True)
-    assert planned(registry) == Plan(BEFORE, ())
-
-
-def test_the_registrys_order_is_kept() -> None:
-    registry = Registry()
-    for name, priority in (("c", 0), ("a", 5), ("d", 0), ("b", 5), ("e", -1)):
-        registry.add_hook(BEFORE, Command(shell=name), priority=priority)
-    assert names(planned(registry)) == ["a", "b", "c", "d", "e"]
-
-
 def test_the_matcher_decides() -> None:
     registry = Registry()
     registry.add_hook(BEFORE, Command(shell="all"))
@@ -49,14 +34,6 @@ def test_the_matcher_decides() -> None:
     assert names(planned(registry, {"tool_name": "Write"})) == ["all", "edits"]
     assert names(planned(registry, {"tool_name": "mcp__memory__add"})) == ["all", "memory"]
     assert names(planned(registry, {})) == ["all"]
-
-
-def test_what_is_registered_later_counts() -> None:
-    registry = Registry()
-    planner = Planner(registry)
-    assert planner.plan(BEFORE, PAYLOAD).hooks == ()
-    late = registry.add_hook(BEFORE, Command(shell="late"))
-    assert planner.plan(BEFORE, PAYLOAD).hooks == (late,)
 
 
 def test_what_has_no_usable_name_is_for_hooks_without_a_matcher_only() -> None:
@@ -90,20 +67,6 @@ def test_the_same_program_runs_once() -> None:
     plan = planned(registry)
     assert names(plan) == ["lint", "lint (argv)", "http://127.0.0.1:1/lint", "lint"]
     assert [hook.source for hook in plan.hooks[:3]] == ["the user's"] * 3
-
-
-def test_the_same_program_under_two_names_runs_twice() -> None:
-    registry = Registry()
-    for name in ("first", "second", "first"):
-        registry.add_hook(BEFORE, Command(shell="lint"), name=name)
-    assert names(planned(registry)) == ["first", "second"]
-
-
-def test_a_name_and_a_command_are_never_mixed_up() -> None:
-    registry = Registry()
-    registry.add_hook(BEFORE, Command(shell="c"), name="a:b")
-    registry.add_hook(BEFORE, Command(shell="b:c"), name="a")
-    assert names(planned(registry)) == ["a:b", "a"]
 
 
 def test_a_function_that_is_registered_twice_runs_twice() -> None:

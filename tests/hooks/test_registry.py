@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relay.hooks.events import HookEventName, RegistrationError
-from relay.hooks.registry import BUILTIN, Registry, checked_builtin, split_pattern
+from relay.hooks.registry import BUILTIN, Registry, checked_builtin
 
 
 def _handler(target: str) -> None: ...
@@ -64,14 +64,6 @@ def test_hooks_run_by_priority_then_registration() -> None:
     registry.add_hook("output", lambda output: None)
     assert registry.hooks(HookEventName.IDLE) == (urgent, first, second, late)
     assert len(registry.all_hooks()) == 5
-
-
-def test_namespaces_are_those_with_handlers() -> None:
-    registry = Registry()
-    registry.add_pattern("deploy", "x", _handler)
-    registry.add_pattern("my_notes-2", "*", _handler)
-    assert registry.namespaces() == {"deploy", "my_notes-2"}
-    assert [entry.namespace for entry in registry.patterns()] == ["deploy", "my_notes-2"]
 
 
 @pytest.mark.parametrize(
@@ -160,19 +152,6 @@ def test_a_bad_timeout_is_refused(timeout: Any) -> None:
 def test_a_bad_priority_is_refused(priority: Any) -> None:
     with pytest.raises(RegistrationError, match="whole number"):
         Registry().add_hook("idle", lambda ctx: None, priority=priority)
-
-
-def test_unknown_events_are_refused() -> None:
-    registry = Registry()
-    with pytest.raises(RegistrationError, match="unknown event"):
-        registry.add_hook("on_sunrise", lambda ctx: None)
-
-
-def test_a_key_is_split_at_its_first_colon() -> None:
-    assert split_pattern("deploy") == ("deploy", "*")
-    assert split_pattern("@deploy:prod-*") == ("deploy", "prod-*")
-    assert split_pattern("deploy:") == ("deploy", "")
-    assert split_pattern("a:b:c") == ("a", "b:c")
 
 
 def test_only_what_exists_can_be_asked_for_as_built_in() -> None:

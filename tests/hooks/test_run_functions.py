@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from relay.hooks import run_functions
 from relay.hooks import run_functions as module
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Call, CallEnd, CallOutcome
@@ -152,15 +151,6 @@ def test_an_error_says_where_in_the_users_code() -> None:
     assert "threads.py" not in outcome.trace
 
 
-@pytest.mark.parametrize("value", [3, {"injct": "x"}, object()])
-def test_a_handler_that_returns_nonsense_is_an_outcome(value: object) -> None:
-    registry = deploys(lambda: value)
-    (outcome,) = _pattern(registry)
-    assert outcome.end is CallEnd.NONSENSE
-    assert "returned" in outcome.error
-    assert '"stop": True' in outcome.error
-
-
 async def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
     gate: threading.Event,
 ) -> None:
@@ -175,23 +165,6 @@ async def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
         off, fine = await runner.run_pattern("deploy", "x", "", None)
         assert (off.end, fine.end) == (CallEnd.OFF, CallEnd.DONE)
         assert off.error == "switched off: 3 of its calls hang"
-
-
-async def test_a_hung_call_that_ends_late_hurts_nobody(gate: threading.Event) -> None:
-    ended = threading.Event()
-
-    def late() -> str:
-        gate.wait()
-        ended.set()
-        return "too late"
-
-    registry = deploys(late, timeout=SHORT)
-    async with _runner(registry) as runner:
-        (outcome,) = await runner.run_pattern("deploy", "x", "", None)
-        assert outcome.result is None
-        gate.set()
-        assert await asyncio.to_thread(ended.wait, 20)
-        assert (await runner.run_pattern("deploy", "x", "", None))[0].ok
 
 
 async def test_an_async_handler_that_hangs_is_cancelled() -> None:
@@ -319,19 +292,6 @@ async def test_too_many_waiting_calls_are_refused(
         gate.set()
         assert (await first)[0].ok
         assert (await second)[0].ok
-
-
-async def test_a_caller_that_is_cancelled_leaves_the_runner_usable(gate: threading.Event) -> None:
-    handler = Hanging(gate)
-    registry = deploys(handler)
-    async with _runner(registry, workers=1) as runner:
-        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-        assert await handler.begun()
-        call.cancel()
-        await asyncio.wait({call})
-        assert call.cancelled()
-        gate.set()
-        assert (await runner.run_pattern("deploy", "x", "", None))[0].ok
 
 
 async def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(
@@ -642,29 +602,6 @@ def test_what_fails_in_a_task_left_behind_is_no_traceback_on_the_screen(
     assert _pattern(registry)[0].ok
     assert failed.wait(5)
     assert not caplog.records
-
-
-def test_functions_beyond_those_that_can_wait_fail_and_the_others_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(run_functions, "WAITING_MAX", 2)
-    registry = Registry()
-    _hooks(registry, *[lambda: "ran"] * 4)
-    assert [outcome.ok for outcome in _together(registry)] == [True, True, False, False]
-
-
-def test_no_more_blocking_calls_of_async_handlers_run_at_once_than_there_are_threads() -> None:
-    threads: set[int] = set()
-
-    async def many() -> None:
-        await asyncio.gather(*(asyncio.to_thread(note) for _ in range(40)))
-
-    def note() -> None:
-        threads.add(threading.get_ident())
-
-    registry = deploys(many)
-    assert _pattern(registry)[0].ok
-    assert 0 < len(threads) <= 8
 
 
 @pytest.mark.parametrize(

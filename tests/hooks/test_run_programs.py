@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,32 +76,11 @@ def test_it_gets_the_input_and_its_output_and_status_are_seen(way: str, tmp_path
     assert ended == Ended(3, b'{"a": 1}', f"{tmp_path}\nword".encode())
 
 
-def test_it_runs_where_the_hook_says(tmp_path: Path) -> None:
-    (tmp_path / "below").mkdir()
-    command = Command(shell="pwd", cwd="below")
-    assert _run(command, cwd=str(tmp_path)).stdout == f"{tmp_path}/below\n".encode()
-
-
 def test_arguments_are_no_shells_business(tmp_path: Path) -> None:
     echo = script(tmp_path / "it's $(touch bad)", 'printf "%s|" "$@"')
     words = ["$(touch bad)", "`touch bad`", "; touch bad", "a  b", "*", "'\"", "-n", ""]
     assert _run([echo, *words], cwd=str(tmp_path)).stdout.decode() == "|".join(words) + "|"
     assert [path.name for path in tmp_path.iterdir()] == ["it's $(touch bad)"]
-
-
-@pytest.mark.parametrize(
-    "name", ["$(touch bad)", "`touch bad`", "; touch bad;", "a'\"b *", "-rf\n&"]
-)
-def test_metacharacters_in_the_working_directory_are_harmless(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
-    folder.mkdir()
-    env = {**os.environ, "CLAUDE_PROJECT_DIR": str(folder)}
-    ended = _run(
-        'pwd; printf "%s\\n" "$CLAUDE_PROJECT_DIR"; : $CLAUDE_PROJECT_DIR', cwd=str(folder), env=env
-    )
-    assert (ended.status, ended.stdout) == (0, os.fsencode(f"{folder}\n{folder}\n"))
-    assert list(folder.iterdir()) == []
-    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_more_input_than_a_pipe_holds_passes_while_it_answers() -> None:
@@ -131,24 +108,6 @@ def test_it_inherits_no_descriptors_of_ours() -> None:
 def test_it_has_a_session_of_its_own_and_so_no_terminal() -> None:
     ask = "import os; print(os.getsid(0) == os.getpgid(0) == os.getpid())"
     assert _run([sys.executable, "-S", "-c", ask]).stdout == b"True\n"
-
-
-def test_it_can_be_run_in_any_thread() -> None:
-    found: list[Ended] = []
-    thread = threading.Thread(target=lambda: found.append(_run("cat")))
-    thread.start()
-    thread.join(LONG)
-    assert found == [Ended(0, b"{}")]
-
-
-def test_it_changes_its_own_directory_only(tmp_path: Path) -> None:
-    before = os.getcwd()
-    assert _run("cd /; pwd", cwd=str(tmp_path)).stdout == b"/\n"
-    assert os.getcwd() == before
-
-
-def test_a_signal_that_ends_it_is_its_status() -> None:
-    assert _run("kill -SEGV $$") == Ended(-signal.SIGSEGV)
 
 
 def test_no_exit_status_is_not_taken_for_success() -> None:
@@ -194,10 +153,6 @@ def test_what_cannot_be_run_is_an_error_that_says_why(tmp_path: Path, make: Any,
     assert ended.error.endswith(why)
 
 
-def test_too_long_an_argument_is_an_error() -> None:
-    assert _run(["/bin/echo", "x" * 3_000_000]).error.endswith(os.strerror(errno.E2BIG))
-
-
 def test_a_vanished_working_directory_is_an_error(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -206,18 +161,6 @@ def test_a_vanished_working_directory_is_an_error(tmp_path: Path) -> None:
     why = f"'/bin/sh' cannot be started: there is no working directory {str(gone)!r}"
     assert _run("echo here", cwd=str(gone)) == Ended(None, error=why)
     assert "there is no working directory" in _run(["./hook"], cwd=str(gone)).error
-
-
-def test_a_working_directory_that_vanishes_under_it_hurts_nobody(tmp_path: Path) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    assert _run(f"rmdir '{gone}'; echo fine", cwd=str(gone)) == Ended(0, b"fine\n")
-
-
-def test_in_a_shell_the_status_says_that_the_program_is_missing() -> None:
-    ended = _run("/no/such/hook")
-    assert (ended.status, ended.error) == (127, "")
-    assert b"/no/such/hook" in ended.stderr
 
 
 # -- what does not end, and what it leaves behind
@@ -318,11 +261,6 @@ def test_what_is_beyond_the_limit_is_read_and_thrown_away() -> None:
     ended = _run("head -c 3000000 /dev/zero; head -c 5 /dev/zero >&2", kept_max=1000)
     assert (ended.status, ended.error, ended.cut) == (0, "", True)
     assert (len(ended.stdout), len(ended.stderr)) == (1000, 5)
-
-
-def test_just_as_much_as_is_kept_is_not_cut() -> None:
-    ended = _run("head -c 1000 /dev/zero", kept_max=1000)
-    assert (len(ended.stdout), ended.cut) == (1000, False)
 
 
 @pytest.mark.parametrize("where", ["", ">&2"])

@@ -5,14 +5,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relay.hooks import outputs
 from relay.hooks import runner as module
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import (
@@ -28,7 +26,7 @@ from relay.hooks.hook_types import (
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner, hook_environment, rewritten
-from tests.hooks.programs import all_gone, script, watched
+from tests.hooks.programs import all_gone, watched
 from tests.support import wait_until
 
 LONG = 30.0
@@ -139,27 +137,12 @@ def test_a_program_starts_where_the_hook_says(registry: Registry, tmp_path: Path
 # -- hooks that fail: nothing is raised, and what it means is what was said
 
 
-def _missing(_folder: Path) -> Command:
-    return Command(argv=("/no/such/hook",))
-
-
-def _not_executable(folder: Path) -> Command:
-    return Command(argv=(script(folder / "hook", "exit 0", 0o644),))
-
-
-def _directory(folder: Path) -> Command:
-    return Command(argv=(str(folder),))
-
-
 def _line(text: str) -> Callable[[Path], Command]:
     return lambda _folder: Command(shell=text)
 
 
 #: What each kind of bad hook says of itself, in part.
 HOSTILE: dict[str, tuple[Callable[[Path], Command], str]] = {
-    "missing": (_missing, "there is no such program"),
-    "not executable": (_not_executable, "it is not executable"),
-    "a directory": (_directory, "it is a directory"),
     "missing in a shell": (_line("/no/such/hook"), "it exited with status 127: "),
     "broken JSON": (_line("""printf '{"decision": "allow", '"""), "broken JSON"),
     "half JSON": (_line("""printf '{"decision"'; kill -9 $$"""), "killed by signal 9 (SIGKILL)"),
@@ -225,14 +208,9 @@ def test_a_strange_hook_that_answers_is_heard(registry: Registry, line: str) -> 
     assert len(result.stderr) <= module.SHOWN_MAX
 
 
-def test_a_vanished_working_directory_is_a_failure(registry: Registry, tmp_path: Path) -> None:
-    _hook(registry, "exit 0")
-    (result,) = _run(registry, cwd=str(tmp_path / "gone"))
-    assert not result.success
-    assert "there is no working directory" in result.error
-
-
-@pytest.mark.parametrize("name", ["$(touch bad)", "; touch bad;", "a'\"b *\n"])
+@pytest.mark.parametrize(
+    "name", ["$(touch bad)", "`touch bad`", "; touch bad;", "a'\"b *\n", "-rf\n&"]
+)
 def test_nothing_of_the_event_reaches_a_shell(
     registry: Registry, tmp_path: Path, name: str
 ) -> None:
@@ -252,18 +230,6 @@ def test_an_input_that_has_no_json_form_is_a_failure(registry: Registry) -> None
         assert not result.success
         assert result.output is not None
         assert result.output.decision is Decision.DENY
-
-
-def test_an_error_of_the_engine_itself_is_a_failure(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_arguments: Any, **_options: Any) -> Any:
-        raise RuntimeError("several\nlines")
-
-    monkeypatch.setattr(outputs, "read_process", fail)
-    _hook(registry, "exit 0", on_failure="allow")
-    (result,) = _run(registry)
-    assert (result.success, result.error) == (False, "RuntimeError: several lines")
 
 
 # -- functions
@@ -355,23 +321,6 @@ def test_a_sequence_hands_on_the_tools_that_are_left(registry: Registry) -> None
 # -- side by side
 
 
-def test_results_are_in_the_order_of_the_plan(registry: Registry) -> None:
-    go = threading.Event()
-
-    def first() -> dict[str, str]:
-        assert go.wait(LONG)
-        return {"context": "first"}
-
-    def second() -> dict[str, str]:
-        go.set()
-        return {"context": "second"}
-
-    _hook(registry, first)
-    _hook(registry, second)
-    results = _run(registry)
-    assert [r.output.context for r in results if r.output] == ["first", "second"]
-
-
 def test_programs_run_side_by_side(registry: Registry, tmp_path: Path) -> None:
     for name in ("there", "back"):
         os.mkfifo(tmp_path / name)
@@ -404,11 +353,6 @@ def test_too_many_that_wait_are_refused(
         _hook(registry, "exit 0", on_failure="allow")
     results = _run(registry, pool=1)
     assert [result.error for result in results] == ["", "", "too many hooks are waiting"]
-
-
-def test_a_plan_without_hooks_has_no_results(registry: Registry) -> None:
-    assert _run(registry) == []
-    assert _run(registry, sequential=True) == []
 
 
 @pytest.mark.parametrize("sequential", [False, True])
@@ -571,11 +515,6 @@ def test_an_endpoint_is_asked_and_decides(registry: Registry) -> None:
     assert result.stdout == body.decode()
 
 
-def test_an_endpoint_may_say_nothing(registry: Registry) -> None:
-    result = _endpoint(registry, _response("204 No Content", b""))
-    assert (result.success, result.output) == (True, None)
-
-
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -628,11 +567,6 @@ def test_it_is_the_agents_and_says_which_event_it_is() -> None:
 @pytest.mark.parametrize("name", ["TOKEN", "RUN", "PORT", "SOCKET", "SESSION_FDS", "SOME_NEW_ONE"])
 def test_what_is_for_relay_only_stays_behind(name: str) -> None:
     assert f"RELAY_{name}" not in _environment({f"RELAY_{name}": "secret"})
-
-
-def test_a_hook_finds_the_broker_of_its_agent() -> None:
-    base = {"RELAY_HOME": "/state", "RELAY_AGENT": "Alice"}
-    assert _environment(base).items() >= base.items()
 
 
 @pytest.mark.parametrize(

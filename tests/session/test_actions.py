@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from relay.core.errors import RelayError, UsageError
+from relay.core.errors import RelayError
 from relay.core.message import QueueMode
 from relay.directive.grammar import Match
 from relay.protocol.op import by_name
@@ -83,14 +83,6 @@ async def test_from_another_thread_the_answer_comes_through() -> None:
     identifier = requested.fields["id"]
     desk.actions.settle(identifier, {"id": identifier})
     assert await working == [{"name": "Bob"}]
-
-
-async def test_a_refusal_reaches_whoever_waits_for_it() -> None:
-    desk = Desk()
-    identifier, answer = desk.actions.send("Alice", "x", mode=None, thread=None)
-    desk.actions.settle(identifier, UsageError("cannot send to yourself"))
-    with pytest.raises(UsageError, match="yourself"):
-        await asyncio.wrap_future(answer)
 
 
 async def test_who_waits_at_the_sessions_end_gets_no_answer() -> None:

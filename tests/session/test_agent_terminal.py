@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from ptyprocess import PtyProcess
 
-from relay.session.agent_terminal import InnerTerminal, NoTerminal
+from relay.session.agent_terminal import InnerTerminal
 from tests.support import wait_until
 
 
@@ -50,12 +50,6 @@ def test_the_discipline_is_seen_as_the_program_sets_it(
     assert inner.cooked() and inner.secret()
     tty.setraw(slave)
     assert not inner.cooked() and not inner.secret()
-
-
-def test_an_agent_without_a_terminal_can_be_asked_too() -> None:
-    none = NoTerminal()
-    assert not none.cooked() and not none.secret()
-    none.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nobody tells of reads here")

@@ -191,25 +191,6 @@ async def wait_for(predicate: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_each_message_goes_through_its_states_in_order() -> None:
-    desk = Desk()
-    desk.queue.offer(message(1))
-    await desk.until(("m1", "seen", "read"))
-    assert desk.reports == [
-        ("m1", "delivering", ""),
-        ("m1", "submitted", ""),
-        ("m1", "seen", "read"),
-    ]
-
-
-async def test_news_of_others_goes_with_the_message() -> None:
-    desk = Desk()
-    desk.accounts.heard = "Bob has left"
-    desk.queue.offer(message(1))
-    await desk.until(("m1", "seen", "read"))
-    assert [one.presence for one in desk.channel.submitted] == ["Bob has left"]
-
-
 async def test_many_go_in_order() -> None:
     desk = Desk()
     for number in range(20):

@@ -24,17 +24,6 @@ def said(target: DirectiveDetector, *lines: str, stream: str = "screen") -> list
     return ids + [heard.id for heard in target.feed(Pause(stream))]
 
 
-def test_a_message_is_complete_at_the_blank_line_or_the_pause() -> None:
-    target = detector()
-    assert target.feed(Line("screen", "@relay:Bob hello")) == []
-    assert target.is_open("screen")
-    (heard,) = target.feed(Line("screen", ""))
-    assert isinstance(heard.found, Match) and heard.found.body == "hello"
-    target.feed(Line("screen", "@relay:Bob again"))
-    (heard,) = target.feed(Pause("screen"))
-    assert isinstance(heard.found, Match) and heard.found.body == "again"
-
-
 def test_the_same_words_twice_on_purpose_are_two_messages() -> None:
     first, second, third = said(detector(), *["@relay:Bob OK", ""] * 3)
     assert len({first, second, third}) == 3
@@ -43,13 +32,6 @@ def test_the_same_words_twice_on_purpose_are_two_messages() -> None:
 def test_a_session_that_hears_the_same_again_finds_the_same_ids() -> None:
     lines = ["@relay:Bob OK", "", "text", "@relay:Bob OK", "", "@deploy:staging now", ""]
     assert said(detector(), *lines) == said(detector(), *lines)
-
-
-def test_another_run_or_stream_has_other_ids() -> None:
-    other = DirectiveDetector("01K0000000000000000000RUN2", 1_700_000_000_000, {"relay"})
-    mine = said(detector(), "@relay:Bob OK")
-    assert mine != said(other, "@relay:Bob OK")
-    assert mine != said(detector(), "@relay:Bob OK", stream="message-1")
 
 
 def test_a_restored_hearing_goes_on_in_the_middle_of_a_message() -> None:
@@ -78,14 +60,6 @@ def test_an_open_block_is_reported_when_the_stream_ends() -> None:
     assert [type(heard.found) for heard in target.close()] == [Unclosed]
 
 
-def test_streams_do_not_mix() -> None:
-    target = detector()
-    target.feed(Line("m1", "@relay:Bob one"))
-    target.feed(Line("m2", "@relay:Ann two"))
-    (first,) = target.feed(Line("m1", ""))
-    assert isinstance(first.found, Match) and first.found.body == "one"
-
-
 def test_what_was_forgotten_gets_a_new_id_when_it_is_said_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -107,3 +81,18 @@ def test_what_was_forgotten_gets_a_new_id_when_it_is_said_again(
     whole = ids(detector(), len(said))
     assert len(set(whole)) == len(said)
     assert all(ids(detector(), upto) == whole for upto in range(len(said)))
+
+
+def test_another_run_or_stream_has_other_ids() -> None:
+    other = DirectiveDetector("01K0000000000000000000RUN2", 1_700_000_000_000, {"relay"})
+    mine = said(detector(), "@relay:Bob OK")
+    assert mine != said(other, "@relay:Bob OK")
+    assert mine != said(detector(), "@relay:Bob OK", stream="message-1")
+
+
+def test_streams_do_not_mix() -> None:
+    target = detector()
+    target.feed(Line("m1", "@relay:Bob one"))
+    target.feed(Line("m2", "@relay:Ann two"))
+    (first,) = target.feed(Line("m1", ""))
+    assert isinstance(first.found, Match) and first.found.body == "one"

@@ -11,14 +11,12 @@ from relay.hooks.hook_types import CallEnd, CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
-from relay.session.detector import Detection, match_event_id
+from relay.session.detector import Detection
 from relay.session.handler_lanes import HandlerLanes
 from relay.session.session_commands import (
     AgentNotice,
-    CallBuiltin,
     InjectText,
     PersonNote,
-    ReportEvent,
     RunHandlers,
     SendRequested,
 )
@@ -81,15 +79,6 @@ def test_one_that_is_refused_is_told_and_does_not_stop_its_lane() -> None:
     ]
 
 
-def test_relays_own_handlers_are_called_at_once() -> None:
-    dispatch = dispatcher(builtin="memory")
-    heard = find("memory", "save")
-    about = {"namespace": "memory", "target": "save"}
-    told = ReportEvent("match", "x", about, match_event_id(heard))
-    assert list(dispatch.take(heard)) == [told, CallBuiltin(heard)]
-    assert dispatch.idle
-
-
 def test_a_message_is_sent_at_once_unless_the_user_has_handlers_for_it() -> None:
     heard = find("relay", "Bob")
     dispatch = dispatcher(builtin="relay")
@@ -117,14 +106,6 @@ def test_mistakes_of_form_are_told() -> None:
     assert "\\>>>" in text
     (text,) = told(list(dispatch.take(Detection("b", TooLong("relay", "Bob", 2_000_000)))))
     assert "2000000 bytes" in text
-
-
-def test_what_waits_survives_in_the_checkpoint() -> None:
-    first = dispatcher("log")
-    heard = find("log", "one")
-    list(first.take(heard))
-    state = json.loads(json.dumps(first.state()))
-    assert list(dispatcher("log").restore(state)) == [RunHandlers(heard)]
 
 
 def test_what_waits_is_bounded_so_that_it_fits_into_a_checkpoint() -> None:

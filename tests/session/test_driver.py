@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from relay.core.errors import UsageError
 from relay.core.message import AgentState
-from relay.core.source_events import Line, Pause, StateChange
+from relay.core.source_events import StateChange
 from relay.hooks.context import Context, Identity
 from relay.hooks.registry import BUILTIN, Registry
 from relay.hooks.run_functions import FunctionRunner
@@ -23,7 +22,7 @@ from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection
 from relay.session.door import SessionFeatures
-from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
+from relay.session.driver import LateClock, Services, SessionDriver
 from relay.session.handler_lanes import register
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import RunInfo
@@ -125,19 +124,6 @@ async def test_what_the_agent_says_is_sent_under_the_id_of_what_was_heard() -> N
     assert len({fields["id"] for fields in sent}) == 2
 
 
-async def test_a_refusal_of_relays_own_handler_is_told() -> None:
-    def memory(target: str, message: str) -> None:
-        raise UsageError("the text is empty", hint="say something")
-
-    registry = Registry()
-    registry.add_pattern("memory", "*", memory, source=BUILTIN)
-    async with play(registry) as bench:
-        bench.hear(find("memory", "save"))
-        await bench.until(lambda: bench.asked("send"))
-    (told,) = bench.asked("send")
-    assert told["body"] == "not done: @memory:save: the text is empty (say something)"
-
-
 async def test_a_handler_of_the_users_runs_in_its_turn_and_its_answer_goes_to_the_agent() -> None:
     calls: list[str] = []
     registry = Registry()
@@ -155,14 +141,6 @@ async def test_a_handler_of_the_users_runs_in_its_turn_and_its_answer_goes_to_th
     # Not the ids of what was heard: those are for the messages that a handler sends on.
     assert len(set(claimed)) == 5 and not set(claimed) & {f"id{n}" for n in range(5)}
     assert bench.asked("send")[0]["body"] == "0 is deployed"
-
-
-async def test_a_message_goes_through_its_states() -> None:
-    async with play(Registry()) as bench:
-        bench.queue.post(MessageArrived(MESSAGE))
-        await bench.until(lambda: len(bench.asked("state")) == 3)
-    states = [fields["state"] for fields in bench.asked("state")]
-    assert states == ["delivering", "submitted", "seen"] and bench.channel.through == ["hi"]
 
 
 async def test_what_was_read_by_the_agents_end_is_seen_before_its_last_hooks_run() -> None:
@@ -213,18 +191,6 @@ async def test_hooks_have_the_time_that_the_configuration_gives_handlers() -> No
         await bench.until(lambda: bench.playbook.notes)
         released.set()
     assert "did not end within 0.1 s" in bench.playbook.notes[0]
-
-
-async def test_what_is_due_is_done_in_its_time() -> None:
-    registry, fired = Registry(), asyncio.Event()
-
-    async def on_output(output: str) -> None:
-        fired.set()
-
-    registry.add_hook("output", on_output)
-    async with play(registry) as bench:
-        bench.queue.post(AgentWrote(b"said\r\n"))
-        await bench.until(fired.is_set)
 
 
 async def test_a_fault_inside_is_noted_and_nothing_else_ends(
@@ -290,13 +256,3 @@ async def test_a_rest_between_late_output_counts_as_time() -> None:
     bench.driver.take(OutputRested(100.0))
     bench.driver.stop()
     assert (clock() - before) >= 100.0
-
-
-def test_what_an_adapter_hands_over_reaches_its_source_at_once_and_the_session_next() -> None:
-    playbook, queue = Playbook(), EventQueue()
-    feed = AdapterFeed(playbook.sources, queue)
-    feed.reported([Line("m1", "@relay:Ann hi"), Pause("m1")])
-    assert queue.take() is None  # the screen is believed: there is no other source
-    feed.note("the file is gone")
-    feed.read()
-    assert [type(queue.take()).__name__ for _ in range(2)] == ["PersonNote", "SourcesRead"]

@@ -243,16 +243,6 @@ async def test_those_that_wait_are_bounded() -> None:
             writer.close()
 
 
-async def test_serves_a_unix_socket_and_leaves_its_file(tmp_path: Path) -> None:
-    listener = socket.socket(socket.AF_UNIX)
-    path = tmp_path / "s"
-    listener.bind(str(path))
-    listener.listen(8)
-    async with serving(listener=listener) as made:
-        assert (await made.exchange(post(b'{"n": 1}')))[0] == 200
-    assert path.exists()
-
-
 async def test_what_was_sent_before_the_server_ran_is_served() -> None:
     """The pump binds the socket; hooks may call while the session still starts."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -362,3 +352,13 @@ async def test_an_answer_that_is_not_taken_never_went_out() -> None:
 
         # More than the kernel keeps for a client that does not read.
         assert await given_to(bench, ask, 50_000_000) == [False]
+
+
+async def test_serves_a_unix_socket_and_leaves_its_file(tmp_path: Path) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    path = tmp_path / "s"
+    listener.bind(str(path))
+    listener.listen(8)
+    async with serving(listener=listener) as made:
+        assert (await made.exchange(post(b'{"n": 1}')))[0] == 200
+    assert path.exists()

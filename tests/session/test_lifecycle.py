@@ -136,12 +136,6 @@ def test_an_agent_that_was_told_that_it_ends_is_not_asked_whether_it_sleeps() ->
     assert not life.ending
 
 
-def test_without_hooks_nothing_is_collected_or_waited_for() -> None:
-    life = lifecycle()
-    assert list(life.output(["text"], 0.0)) == []
-    assert life.deadline() is None and life.quiet
-
-
 def test_what_an_earlier_session_has_fired_is_not_fired_again() -> None:
     first = lifecycle(MESSAGE, IDLE, END)
     first.begin(0.0)
@@ -157,16 +151,6 @@ def test_what_an_earlier_session_has_fired_is_not_fired_again() -> None:
     second.begin(40.0)
     assert list(second.message("M1", "Bob", "hi")) == []
     assert second.deadline() is None and list(second.end("exit", 1.0)) == []
-
-
-def test_after_its_end_the_agent_is_told_nothing_of_what_it_said_last() -> None:
-    life = lifecycle(OUTPUT)
-    list(life.output(["ERROR: boom"], 0.0))
-    life.agent_gone()
-    assert not life.quiet  # what it said last is heard all the same
-    assert fired(life.tick(1.0)) == [{"output": "ERROR: boom"}]
-    assert injected(life.fired(HooksFired(OUTPUT, Aggregated(inject=["look"])), 1.0)) == []
-    assert life.quiet
 
 
 def test_an_on_output_that_answers_its_own_texts_is_stopped_until_the_person_speaks() -> None:
@@ -239,12 +223,6 @@ def test_one_that_tells_nothing_is_done_when_it_is_silent() -> None:
     hangup.delivery("A", State.FAILED, 2.0)
     assert hangup.deadline() == 2.0 + QUIET_UNKNOWN
     assert list(hangup.tick(6.0)) == [KeepTerminal(0)]
-
-
-def test_who_was_told_nothing_is_not_waited_for() -> None:
-    hangup = begun()
-    hangup.agent_state(AgentState.BUSY, 0.0, tells=True)
-    assert list(hangup.told(set(), 1.0)) == [KeepTerminal(0)]
 
 
 def test_the_agents_end_is_the_end_of_it() -> None:

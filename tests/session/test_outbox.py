@@ -13,7 +13,6 @@ from relay.directive.grammar import Match
 from relay.session import outbox as module
 from relay.session.handler_lanes import await_seconds, send_fields
 from relay.session.outbox import (
-    QUESTIONS_MAX,
     REPEAT_SECONDS,
     RETRY_SECONDS,
     Outbox,
@@ -160,12 +159,6 @@ def test_a_broadcast_to_nobody_says_so() -> None:
     assert say(Outbox(), answer) == ["not delivered to *: nobody is there"]
 
 
-def test_what_was_pending_is_sent_again_by_the_next_session() -> None:
-    stuck = Outbox()
-    list(stuck.send(fields()))
-    assert sent(Outbox().restore(stuck.state())) == ["id1"]
-
-
 def test_no_more_are_under_way_than_the_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WINDOW", 2)
     outbox = Outbox()
@@ -201,16 +194,6 @@ def test_what_waits_is_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None
     assert sent(outbox.send(fields(2, body="€" * 20))) == []
 
 
-def test_a_question_without_an_answer_runs_out_once() -> None:
-    waiting = ReplyTimeouts()
-    waiting.ask("id1", "Bob", 30.0, now=100.0)
-    waiting.ask("id1", "Bob", 30.0, now=101.0)
-    assert waiting.deadline() == 130.0
-    assert list(waiting.tick(129.0)) == []
-    assert list(waiting.tick(130.0)) == [AgentNotice("no answer from Bob within 30 s", True, "id1")]
-    assert list(waiting.tick(200.0)) == [] and waiting.deadline() is None
-
-
 def test_an_answer_settles_the_oldest_question_to_its_sender() -> None:
     waiting = ReplyTimeouts()
     waiting.ask("id1", "Bob", 10.0, now=0.0)
@@ -220,13 +203,6 @@ def test_an_answer_settles_the_oldest_question_to_its_sender() -> None:
     waiting.answered_by("Carol")
     waiting.answered_by("Somebody")
     assert list(waiting.tick(100.0)) == [AgentNotice("no answer from Bob within 10 s", True, "id2")]
-
-
-def test_questions_are_bounded() -> None:
-    waiting = ReplyTimeouts()
-    for number in range(QUESTIONS_MAX + 5):
-        waiting.ask(f"id{number}", "Bob", 1.0, now=0.0)
-    assert len(list(waiting.tick(10.0))) == QUESTIONS_MAX
 
 
 def test_durations() -> None:

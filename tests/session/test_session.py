@@ -18,13 +18,10 @@ from relay.hooks.hook_types import Aggregated, Decision
 from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
 from relay.session import handler_lanes, outbox
-from relay.session import session_events as events
 from relay.session.detector import Detection, ForAgent
-from relay.session.lifecycle import AGENT_LATE
 from relay.session.session import ACK_BYTES, ACK_SECONDS, PAUSE_MAX, STARTS, AckTracker
 from relay.session.session_commands import (
     Acknowledge,
-    AgentNotice,
     DeliverMessage,
     FireHooks,
     InjectText,
@@ -96,17 +93,6 @@ def asked(target: str) -> Detection:
 # -- what the agent says --------------------------------------------------------------------------
 
 
-def test_what_the_agent_says_to_another_is_sent() -> None:
-    playbook = Playbook(with_handlers("relay", builtin=True))
-    playbook >> SessionStarted() >> AgentWrote(b"@relay:Bob hello\r\n\r\n")
-    (sent,) = playbook.take(SendMessage)
-    assert (sent.fields["to"], sent.fields["body"]) == (["Bob"], "hello")
-    playbook.take(ReportEvent)
-    playbook >> SendAnswered(sent.fields["id"], OK)
-    playbook.done()
-    assert [message.body for message in playbook.session.messages.snapshot()] == ["hello"]
-
-
 def test_a_handler_of_the_users_runs_and_its_answer_is_injected() -> None:
     playbook = Playbook(with_handlers("deploy"))
     heard = find("deploy", "staging")
@@ -146,16 +132,6 @@ def test_what_cannot_be_delivered_is_told() -> None:
     playbook << notice("new1", "not delivered to Bob: he has ended")
 
 
-def test_the_person_learns_of_a_notice_for_which_there_is_no_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(outbox, "PENDING_MAX", 0)
-    monkeypatch.setattr(outbox, "NOTICES_MAX", 0)
-    playbook = Playbook() >> AgentNotice("not sent")
-    playbook.done()
-    assert "the agent was not told something" in playbook.notes[0]
-
-
 def test_while_much_waits_for_the_broker_the_pump_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -165,18 +141,6 @@ def test_while_much_waits_for_the_broker_the_pump_is_not_read(
     playbook >> AgentWrote(b"what led to it")
     playbook >> SendRequested(said) << SendMessage(said) << ReadPump(False)
     playbook >> SendAnswered("id1", OK) << ReadPump(True)
-
-
-def test_while_much_waits_for_handlers_the_pump_is_not_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(handler_lanes, "BUSY_AT", 1)
-    registry = Registry()
-    registry.add_pattern("deploy", "*", lambda target, message, ctx: None)
-    heard = find("deploy", "x")
-    playbook = Playbook(registry) >> SourcesHeard([heard]) << RunHandlers(heard)
-    playbook >> AgentWrote(b"more") << ReadPump(False)
-    playbook >> HandlersEnded(heard) << ReadPump(True)
 
 
 # -- what others say ------------------------------------------------------------------------------
@@ -353,18 +317,6 @@ def test_hooks_that_the_agent_does_not_wait_for_cannot_stop_it_and_that_is_said_
     assert "cannot be kept from going on" in note
 
 
-def test_what_a_hook_has_for_the_agent_and_cannot_be_sent_is_noted() -> None:
-    playbook = Playbook()
-    playbook >> InjectionRefused("new1", None, UsageError("the text is too long"))
-    assert "the text is too long" in playbook.notes[0]
-
-
-def test_what_is_noted_stands_in_the_agents_report() -> None:
-    playbook = Playbook()
-    playbook >> PersonNote("the broker is away")
-    playbook << ReportAgent("starting", "", "screen", ("the broker is away",))
-
-
 # -- the end --------------------------------------------------------------------------------------
 
 
@@ -396,15 +348,6 @@ def test_what_its_last_hooks_inject_themselves_is_waited_for_too() -> None:
     playbook.at(7.0) << KeepTerminal(0)
 
 
-def test_an_agent_that_is_not_done_with_them_in_time_is_let_go() -> None:
-    end = HookEventName.SESSION_END
-    playbook = Playbook(with_hooks(end), end_seconds=10.0)
-    playbook >> TerminalGone() << FireHooks(end, {"reason": "hangup"}, 10.0)
-    playbook >> HooksFired(end, Aggregated(inject=["save it"])) << InjectText("new1", "save it")
-    playbook.at(10.0)
-    assert playbook.take(KeepTerminal) == [KeepTerminal(0)] and playbook.notes == [AGENT_LATE]
-
-
 def test_without_last_hooks_the_terminal_goes_at_once() -> None:
     playbook = Playbook()
     playbook >> TerminalGone() << KeepTerminal(0)
@@ -423,16 +366,6 @@ def test_the_last_words_are_heard_and_nobody_is_told_what_hooks_say_of_them() ->
     playbook >> LastHooksDue(5.0) << FireHooks(end, {"reason": "exit"}, 5.0)
     playbook >> HooksFired(end, Aggregated())
     playbook.done()
-
-
-def test_last_hooks_that_take_too_long_are_said() -> None:
-    end = HookEventName.SESSION_END
-    playbook = Playbook(with_hooks(end))
-    playbook >> AgentGone() >> LastHooksDue(5.0) << FireHooks(end, {"reason": "exit"}, 5.0)
-    playbook >> HooksFired(end, None)
-    assert any("on_session_end took too long" in note for note in playbook.notes)
-    playbook >> events.EverythingSettled()
-    assert playbook.take(Acknowledge)
 
 
 def test_the_agent_is_told_of_a_near_miss_as_of_anything_else() -> None:
@@ -454,13 +387,6 @@ def test_much_output_is_acknowledged_at_once_and_little_soon() -> None:
     assert not acks.due(2.05) and acks.deadline() == 2.0 + ACK_SECONDS
     assert list(acks.acknowledge(b"")) == [Acknowledge(102 + ACK_BYTES, b"")]
     assert acks.deadline() is None
-
-
-def test_what_changes_elsewhere_renews_the_checkpoint() -> None:
-    acks = AckTracker(100)
-    acks.changed(1.0)
-    assert acks.due(1.0 + ACK_SECONDS)
-    assert list(acks.acknowledge(b"saved")) == [Acknowledge(100, b"saved")]
 
 
 def test_a_checkpoint_that_fits_no_frame_is_left_out_and_noted() -> None:
@@ -491,3 +417,15 @@ def test_the_pump_is_not_read_for_as_long_as_what_waits_goes_on() -> None:
         assert list(acks.pace(True, tenths / 10, moved=True)) == []
     assert acks.due(1.5)  # the pump learns of it
     assert list(acks.tick(9.5 + PAUSE_MAX)) == [ReadPump(True)]
+
+
+def test_while_much_waits_for_handlers_the_pump_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handler_lanes, "BUSY_AT", 1)
+    registry = Registry()
+    registry.add_pattern("deploy", "*", lambda target, message, ctx: None)
+    heard = find("deploy", "x")
+    playbook = Playbook(registry) >> SourcesHeard([heard]) << RunHandlers(heard)
+    playbook >> AgentWrote(b"more") << ReadPump(False)
+    playbook >> HandlersEnded(heard) << ReadPump(True)

@@ -12,8 +12,7 @@ import pytest
 
 from relay.core.errors import BrokerUnavailable, RelayError
 from relay.hooks import hook_log
-from relay.hooks.hook_log import aggregated_record
-from relay.hooks.hook_types import Aggregated, Decision, HookOutput
+from relay.hooks.hook_types import HookOutput
 from relay.session import session_hooks
 from relay.session.background import Tasks
 from relay.session.session_commands import PersonNote
@@ -82,21 +81,6 @@ async def response_to(request: object) -> Json:
     return response
 
 
-async def test_what_the_hooks_said_goes_back_as_a_record() -> None:
-    async with play() as bench:
-        bench.engine.runner.output = HookOutput(decision=Decision.DENY, reason="no")
-        bench.push("1")
-        await bench.answered()
-    [(id_, answer)] = bench.sent
-    assert (id_, list(answer)) == ("1", ["response"])
-    output = answer["response"]
-    assert (output["event"], output["correlation_id"]) == ("BeforeTool", "C1")
-    assert output["decision"] == "deny"
-    [result] = output["results"]
-    assert (result["hook"], result["correlation_id"]) == ("guard", "C1")
-    assert set(aggregated_record(Aggregated())) < set(output)
-
-
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
@@ -124,23 +108,6 @@ async def test_a_kind_of_request_that_it_does_not_know_is_refused() -> None:
         await bench.answered()
     [(_id, answer)] = bench.sent
     assert answer["error"]["code"] == "usage" and "approval" in answer["error"]["message"]
-
-
-async def test_two_at_once_with_the_same_correlation_id_each_get_their_own() -> None:
-    async with play() as bench:
-        runner = bench.engine.runner
-        runner.gate = asyncio.Event()
-        bench.push("1")
-        await bench.begun()
-        bench.push("2", {**REQUEST, "input": {"tool_name": "Bash"}})
-        # The second is refused while the first still runs.
-        assert (await bench.answered())["2"]["error"]["code"] == "validation_failure"
-        bench.push("3")
-        await bench.begun(2)
-        runner.gate.set()
-        answers = await bench.answered(3)
-        assert [list(answers[key]) for key in "123"] == [["response"], ["error"], ["response"]]
-        assert answers["1"]["response"]["correlation_id"] == "C1"
 
 
 async def test_what_is_late_is_not_sent() -> None:

@@ -134,13 +134,6 @@ class Desk:
         return [h.found.body for h in self.heard if isinstance(h.found, Match)]
 
 
-def test_without_a_structured_source_the_screen_is_heard() -> None:
-    desk = Desk()
-    desk.hear(desk.ears.output(b"@relay:Bob hello\n", 1.0))
-    assert desk.bodies == ["hello"] and desk.text == ["@relay:Bob hello"]
-    assert desk.ears.source == "screen"
-
-
 def test_while_a_structured_source_is_believed_the_screen_is_not() -> None:
     structured = FakeStructured()
     desk = Desk(structured)
@@ -167,14 +160,6 @@ def test_half_a_message_of_a_source_that_fails_is_not_sent() -> None:
     desk.hear(desk.ears.output(b"@relay:Bob half of a message\n", 2.0))
     desk.hear(desk.ears.finish(3.0))
     assert desk.bodies == ["half of a message"]
-
-
-def test_states_and_proofs_are_passed_on() -> None:
-    desk = Desk(FakeStructured())
-    desk.hear(desk.ears.hook({"events": [StateChange(AgentState.BUSY)]}, 1.0))
-    desk.hear(desk.ears.transcript("words", 1.0))
-    assert desk.states == [StateChange(AgentState.BUSY)]
-    assert desk.proofs == [Proof("words", "transcript")]
 
 
 def test_a_blocked_agent_is_shown_its_screen() -> None:
@@ -213,16 +198,6 @@ def test_what_goes_on_being_drawn_keeps_no_block_open_for_ever(drawn: str, patie
         heard = [one for one in ears.tick(at + 0.1) if isinstance(one, Detection)]
     assert [type(one.found) for one in heard if isinstance(one, Detection)] == [Unclosed]
     assert patience <= at - 10.0 <= patience + 2.0
-
-
-def test_the_checkpoint_holds_every_part() -> None:
-    desk = Desk(FakeStructured())
-    desk.ears.note("a remark")
-    record = json.loads(desk.ears.checkpoint({"pending": [1]}))
-    assert json.loads(record["screen"]) == {"kind": "fake"}
-    assert record["structured"] == {"some": "state"}
-    assert record["notes"] == ["a remark"] and record["pending"] == [1]
-    assert "scanners" in record["hearing"]
 
 
 def test_what_a_wrap_inside_hears_is_not_heard_again() -> None:
@@ -265,12 +240,6 @@ def test_a_near_miss_of_the_agents_own_words_is_told_once_for_each_kind() -> Non
     assert len(desk.misses) == 1 and not list(again.lines("m3", ["@relay: Bob four"], True))
     desk.hear(desk.ears.hook({"events": [Line("m2", "@Relay:Bob five")]}, 3.0))
     assert len(desk.misses) == 2 and "lower case" in desk.misses[1]
-
-
-def test_on_a_screen_nobody_is_told_of_near_misses() -> None:
-    desk = Desk()
-    desk.hear(desk.ears.output(b"@relay: Bob hello\n", 1.0))
-    assert desk.misses == []
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,6 @@ from relay.session.typing_policy import (
 )
 
 
-def test_nothing_stands_in_the_way_of_an_idle_agent() -> None:
-    assert Guards().person(10.0) is None
-
-
 def test_a_draft_is_left_alone_until_it_is_submitted_or_cleared() -> None:
     guards = Guards()
     guards.activity(1, frames.TYPED, 10.0)

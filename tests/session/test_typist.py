@@ -743,13 +743,6 @@ def test_a_raw_program_that_shows_no_prompt_is_left_alone() -> None:
     assert held is not None and "no prompt" in held.reason and "--type line" in held.reason
 
 
-def test_a_short_message_is_one_line_for_a_line_program() -> None:
-    desk = Desk()
-    asyncio.run(desk.door.submit([message("one\ntwo")]))
-    (typed,) = desk.link.written
-    assert typed.count(b"\n") == 1 and "one ⏎ two" in typed.decode()
-
-
 def test_a_line_program_that_edits_its_lines_is_busy_while_the_kernel_does() -> None:
     desk = Desk(cooked=False)
     desk.screen.rows, desk.screen.cursor = ["you> "], (5, 0)
@@ -769,15 +762,6 @@ def test_unread_input_is_waited_for() -> None:
     assert held is not None and "not read" in held.reason
 
 
-def test_the_composer_of_a_known_agent_decides() -> None:
-    desk = Desk(cooked=False, paste=True, composer=lambda rows: "dialog")
-    held = desk.door.typing_hold(100.0)
-    assert held is not None and "dialog" in held.reason
-    desk.guards.state = AgentState.IDLE
-    draft = Desk(cooked=False, paste=True, composer=lambda rows: "draft").door.typing_hold(100.0)
-    assert draft is not None and "draft" in draft.reason
-
-
 def test_what_was_read_before_the_end_is_told_apart_from_what_was_not() -> None:
     desk = Desk()
     first, second = message("first", 1), message("second", 2)
@@ -786,12 +770,6 @@ def test_what_was_read_before_the_end_is_told_apart_from_what_was_not() -> None:
     assert desk.door.left_unread(0) == []
     assert desk.door.left_unread(size) == [second]
     assert desk.door.left_unread(size + 1) == [second, first]
-
-
-def test_write_ids_are_the_same_after_a_restart_and_differ_by_step() -> None:
-    assert write_id(message("a"), "paste") == write_id(message("a"), "paste")
-    assert write_id(message("a"), "paste") != write_id(message("a"), "enter0")
-    assert write_id(message("a"), "paste") < frames.ANY_SEQUENCE
 
 
 def test_the_end_of_the_terminal_proves_no_reading() -> None:

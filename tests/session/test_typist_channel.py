@@ -135,12 +135,6 @@ def test_the_next_one_waits_until_what_was_typed_has_begun_its_turn(
     assert both.pass_on() is None  # the records do not show it
 
 
-def test_without_records_what_was_read_counts() -> None:
-    both = Both(cooked=True)
-    both.proof = None
-    assert both.pass_on() == "read"
-
-
 def test_collected_messages_go_as_one_text_where_there_is_a_proof_for_each() -> None:
     collected = [replace(message(f"m{n}", n), mode=QueueMode.COLLECT) for n in range(3)]
     by_paste = Desk(cooked=False, paste=True)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from relay.agents.claude.launch import REPORTED, hooks, hooks_off
-from relay.agents.known_agents import ungated
 from relay.agents.launch import (
     GATE_TIMEOUT,
     SKILL_SHELL,
@@ -19,22 +18,11 @@ from relay.agents.launch import (
     plan,
     wants_tcp,
 )
-from relay.hooks.events import TOOL_CALL
 from tests.agents.installs import TOKEN, install, run_of, start
 
 
 def run(*events: str) -> Run:
     return run_of("Alice", token="secret", port=4711, primer=False, hooks=events)
-
-
-def test_only_what_is_wanted_is_put_in() -> None:
-    tools = {"PreToolUse", "PostToolUse", "PostToolUseFailure"}
-    assert not tools & set(hooks(run()))
-    assert tools & set(hooks(run("AfterTool"))) == {"PostToolUse", "PostToolUseFailure"}
-    assert tools & set(hooks(run("BeforeTool", "Idle"))) == {"PreToolUse"}
-    assert "PreCompact" not in hooks(run())
-    [group] = hooks(run("PreCompress"))["PreCompact"]
-    assert group["hooks"][0]["command"] == 'eval "$RELAY_REPORT"'  # it is shown
 
 
 def test_the_gate_waits_long_and_stays_shut_without_a_session() -> None:
@@ -51,30 +39,6 @@ def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     return install(tmp_path, "claude")
-
-
-def planned(claude: str, home: Path, *arguments: str, hooked: bool = True) -> Launch:
-    events = ("BeforeTool", "AfterTool") if hooked else ()
-    return plan([claude, *arguments], {"HOME": str(home)}, run(*events))
-
-
-def notes(launch: Launch) -> list[str]:
-    return ungated(launch.profile, launch.data, lambda event: event in TOOL_CALL)
-
-
-def test_the_persons_own_hooks_come_first(claude: str, tmp_path: Path) -> None:
-    own = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "true"}]}]}}
-    launch = planned(claude, tmp_path, "--settings", json.dumps(own))
-    first, second = json.loads(launch.argv[2])["hooks"]["PreToolUse"]
-    assert first["hooks"][0]["command"] == "true" and second["hooks"][0]["type"] == "http"
-    assert launch.data["gates"] == ["BeforeTool", "AfterTool"]
-    assert notes(launch) == []
-
-
-def test_a_hook_that_is_shown_finds_its_command_in_the_environment(claude: str) -> None:
-    launch = plan([claude], {}, run("PreCompress"))
-    report = hooks(run())["Stop"][0]["hooks"][0]["command"]
-    assert launch.env == {"RELAY_REPORT": report}
 
 
 def test_which_settings_turn_hooks_off(tmp_path: Path) -> None:
@@ -204,12 +168,6 @@ def test_settings_that_cannot_be_extended_stay(claude: str, given: list[str]) ->
     # Nothing may count on a gate, or on tools of relay's, that is not there.
     assert launch.data["hooks"] is False and not {"gates", "mcp"} & launch.data.keys()
     assert "--settings" in str(launch.data["ungated"])
-
-
-def test_disabled_hooks_are_not_turned_on_again(claude: str) -> None:
-    merged = settings(make([claude, "--settings", '{"disableAllHooks": true}']))
-    assert merged["disableAllHooks"] is True
-    assert "disableAllHooks" not in settings(make([claude]))
 
 
 def test_the_primer_is_told_by_a_hook_and_survives_the_shell(claude: str) -> None:

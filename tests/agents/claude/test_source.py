@@ -102,12 +102,6 @@ def test_pieces_are_put_in_order(order: tuple[int, ...]) -> None:
     assert script.ends == [End("p1/0")]
 
 
-def test_lines_are_heard_as_they_come() -> None:
-    script = Script().show("m", 0, "one\n")
-    assert script.lines == ["one"]
-    assert script.show("m", 1, "half").lines == ["one"]
-
-
 def test_a_piece_that_comes_twice_is_heard_once() -> None:
     script = Script().show("m", 0, "one\n").show("m", 0, "one\n").show("m", 1, "two", final=True)
     script.wait(TAIL_GRACE).show("m", 1, "two", final=True).wait(TAIL_GRACE)
@@ -224,11 +218,6 @@ def test_damaged_lines_are_passed_over() -> None:
         assert source.transcript(line, 1.0) == []
 
 
-def test_an_unknown_display_event_is_reported() -> None:
-    script = Script().hook("MessageDisplay", text="x")
-    assert any(isinstance(event, Degraded) for event in script.events)
-
-
 def test_a_subagent_is_not_heard() -> None:
     script = Script().hook("MessageDisplay", agent_id="a", message_id="m", index=0, delta="x\n")
     assert script.lines == []
@@ -297,11 +286,6 @@ def test_words_of_a_turn_that_has_ended_are_owed_until_they_are_heard() -> None:
     script.hook("Stop", prompt_id="p2", last_assistant_message="three")
     assert script.source.owes_words
     assert not script.wrote("b", "three").wait(60.0).source.owes_words
-
-
-def test_a_session_that_is_reported_after_its_first_turn_began() -> None:
-    script = Script().hook("UserPromptSubmit", prompt="go").hook("SessionStart", source="startup")
-    assert script.states == [AgentState.BUSY]
 
 
 def test_a_turn_that_goes_on_after_stop_is_busy_again() -> None:

@@ -12,16 +12,13 @@ from relay.agents.codex.launch import (
     PATIENCE,
     READER,
     REPORTED,
-    TIMEOUT,
     UNASKED,
     hooks_off,
     ours,
     trusted_hash,
 )
 from relay.agents.hook_install import ANSWER_TIMEOUT
-from relay.agents.known_agents import ungated
-from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
-from relay.hooks.events import TOOL_CALL
+from relay.agents.launch import GATE_TIMEOUT, Run, plan
 from relay.session.tool_hooks import DEADLINE
 from tests.agents.installs import install, run_of
 
@@ -76,13 +73,6 @@ def test_the_hash_is_the_one_that_codex_computes() -> None:
     assert trusted_hash("Stop", hook) == known
 
 
-def test_without_a_port_only_what_the_model_is_told_is_put_in(codex: str) -> None:
-    chosen = plan([codex], {}, run(port=None))
-    told = {"hooks.SessionStart", "hooks.UserPromptSubmit"}
-    assert set(config(chosen.argv)) == {*told, "hooks.state"}
-    assert "port" in str(chosen.data["degraded"])
-
-
 def test_hooks_of_the_user_s_on_the_command_line_stay(codex: str) -> None:
     theirs = '[{matcher="*",hooks=[{type="command",command="say \\"é\\""}]}]'
     words = ["-c", f"hooks.Stop={theirs}", "-chooks.PreToolUse=[]", "-c", "model=x"]
@@ -107,25 +97,8 @@ def test_hooks_that_cannot_be_extended_are_left_alone(codex: str, flag: str) -> 
     assert "cannot be extended" in str(chosen.data["degraded"])
 
 
-def test_a_remote_session_is_heard_by_its_screen(codex: str) -> None:
-    chosen = plan([codex, "--remote", "unix://"], {}, run())
-    assert chosen.argv == [codex, "--remote", "unix://"]
-    assert chosen.data["heard"] is False
-
-
 def snake(event: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in event).lstrip("_")
-
-
-def test_only_what_is_wanted_is_put_in() -> None:
-    tools = {"PreToolUse", "PostToolUse"}
-    # Messages may come with the answer after a tool, which is never waited for long.
-    assert tools & set(ours(run())) == {"PostToolUse"}
-    [steered] = ours(run())["PostToolUse"][0]["hooks"]
-    assert steered["timeout"] == TIMEOUT and "exit 2" not in steered["command"]
-    assert tools & set(ours(run("AfterTool", "Idle"))) == {"PostToolUse"}
-    assert tools & set(ours(run("BeforeTool"))) == tools
-    assert "PreCompact" in ours(run("PreCompress")) and "PreCompact" not in ours(run())
 
 
 def test_the_gate_waits_long_and_refuses_before_codex_loses_patience() -> None:
@@ -135,10 +108,6 @@ def test_the_gate_waits_long_and_refuses_before_codex_loses_patience() -> None:
     assert DEADLINE < PATIENCE < GATE_TIMEOUT - ANSWER_TIMEOUT
     assert UNASKED in before["command"] and UNASKED not in after["command"]
     assert not before.get("async") and "secret" not in str(chosen)
-
-
-def notes(launch: Launch) -> list[str]:
-    return ungated(launch.profile, launch.data, lambda event: event in TOOL_CALL)
 
 
 def test_which_settings_turn_hooks_off(tmp_path: Path, codex: str) -> None:

@@ -250,12 +250,6 @@ def test_hooks_go_into_the_lowest_settings(gemini: str, tmp_path: Path) -> None:
     assert '"decision": "deny"' in hook["command"]
 
 
-def test_nothing_is_put_in_that_nobody_asked_for(gemini: str, tmp_path: Path) -> None:
-    launch = start([gemini], tmp_path, events=("Output",))
-    assert launch.env == {} and "gates" not in launch.data and "ungated" not in launch.data
-    assert set(put_in(start([gemini], tmp_path, events=("AfterTool",)))["hooks"]) == {"AfterTool"}
-
-
 def test_it_tells_of_turns_and_notices_without_waiting(gemini: str, tmp_path: Path) -> None:
     launch = start([gemini], tmp_path, events=("BeforeAgent", "PreCompress"))
     assert launch.data["tells"] == ["BeforeAgent", "PreCompress"] and "gates" not in launch.data

@@ -57,13 +57,6 @@ def test_the_persons_own_server_stays_as_it_is(opencode: str) -> None:
     assert server(named) == ("192.0.2.1", 4100)
 
 
-def test_the_persons_own_password_is_used(opencode: str) -> None:
-    env = {"OPENCODE_SERVER_PASSWORD": "theirs", "OPENCODE_SERVER_USERNAME": "me"}
-    launch = make([opencode], env)
-    assert launch.env == {}
-    assert (launch.data["username"], launch.data["password"]) == ("me", "theirs")
-
-
 def test_a_server_opened_without_a_port_keeps_its_usual_one(opencode: str) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -135,13 +135,6 @@ def test_lines_come_as_they_are_completed() -> None:
     assert script.ends == [End("p")]
 
 
-def test_the_words_stay_as_they_were_written() -> None:
-    said = "\\@relay:X y\n```\n@relay:Fake x\n```\n<<<\n>>>\n**b**"
-    script, message = turn()
-    script.begin(message, "p").end(message, "p", said).info(message, finish="stop")
-    assert script.lines == said.split("\n")
-
-
 def test_a_message_that_ends_before_its_tool_is_believed_at_once() -> None:
     script, message = turn()
     script.begin(message, "p").delta(message, "p", "@relay:Bob x")
@@ -370,13 +363,6 @@ def test_a_model_that_does_not_answer_is_a_state(error: dict[str, Any], reason: 
     assert change.state is (AgentState.LIMITED if reason else AgentState.IDLE)
     script.status("busy")
     assert script.states[-1] is AgentState.BUSY
-
-
-def test_retries_are_shown_with_the_reason() -> None:
-    script, _ = turn()
-    script.status("retry", attempt=1, message="rate limit reached", next=STARTED)
-    change = [event for event in script.events if isinstance(event, StateChange)][-1]
-    assert change.state is AgentState.LIMITED and "rate limit reached" in change.reason
 
 
 def test_the_person_is_followed_into_the_session_they_speak_in() -> None:

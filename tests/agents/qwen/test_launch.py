@@ -92,13 +92,6 @@ def test_files_named_in_settings_stay_too(installed: Path, tmp_path: Path, where
     assert "relay reads its screen" in str(launch.data["degraded"])
 
 
-def test_a_folder_that_cannot_be_made_is_said(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("in the way")
-    launch = planned([str(installed)], tmp_path)
-    assert launch.argv == [str(installed)]
-    assert "cannot be made" in str(launch.data["degraded"])
-
-
 @pytest.fixture
 def qwen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A program that looks like Qwen Code of a version that is known, in a folder of its own."""

@@ -104,6 +104,18 @@ class Heard:
     def stop(self) -> list[SourceEvent]:
         return self.stream("message_stop")
 
+    def message(self, text: str, tokens: int = 0) -> None:
+        """A message of one block is told to its end; without tokens nobody knows whether it is
+        whole."""
+        self.open()
+        self.text(text)
+        self.close()
+        self.said(tokens)
+
+    def answer(self, text: str, tokens: int = 0) -> None:
+        self.message(text, tokens)
+        self.stop()
+
     def chat(self, name: str, **event: Any) -> list[SourceEvent]:
         told = {"event.name": f"qwen-code.{name}", "prompt_id": "s########0", **event}
         head = {"uuid": "x", "sessionId": "s", "timestamp": "2026-11-22T06:16:27.109Z"}
@@ -161,12 +173,6 @@ def test_read_again_it_says_the_same_under_the_same_names() -> None:
     assert twice.events == once.events
 
 
-def test_what_the_chat_held_before_this_run_proves_nothing() -> None:
-    it = Heard(started=4_000_000_000.0)
-    assert it.feed(*CHAT) == []
-    assert not it.source.seen("[STEER001]")
-
-
 def test_an_unknown_or_damaged_line_is_passed_over(it: Heard) -> None:
     for line in ("", "{", "null", "[]", '{"type":"result"}', '{"type":"stream_event"}', "\0\0"):
         assert it.feed(line) == []
@@ -198,48 +204,23 @@ def test_its_own_tool_calls_and_answers_are_known(it: Heard) -> None:
 
 
 def test_text_goes_on_after_thinking_in_a_block_of_its_own(it: Heard) -> None:
-    it.open()
-    it.text("First.")
-    it.close()
-    it.said(0)
+    it.message("First.")
     assert it.open("thinking") == [Line("u3", "First."), End("u3")]
     it.close()
-    it.open()
-    it.text("@relay:Bob second")
-    it.close()
-    it.said(20)
-    it.stop()
+    it.answer("@relay:Bob second", tokens=20)
     assert lines(it.events) == ["First.", "@relay:Bob second"]
     assert it.source.agent_state is AgentState.IDLE
 
 
-def test_an_answer_that_follows_in_the_same_message_begins_a_line(it: Heard) -> None:
-    it.open()
-    it.text("First.")
-    it.close()
-    it.text("@relay:Bob second")
-    it.close()
-    it.said(20)
-    assert lines(it.events) == ["First.", "@relay:Bob second"]
-
-
 def test_a_stopped_turn_is_broken_off_by_what_the_screen_says(it: Heard) -> None:
-    it.open()
-    it.text("@relay:Bob part of a\nmess")
-    it.close()
-    it.said(0)
-    it.stop()
+    it.answer("@relay:Bob part of a\nmess")
     assert it.source.in_doubt
     assert it.see(WORKS) == []
     assert it.see(STOPPED) == [End("u3", aborted=True), StateChange(AgentState.IDLE)]
 
 
 def test_without_a_record_an_api_that_counts_no_tokens_is_believed_in_the_end(it: Heard) -> None:
-    it.open()
-    it.text("@relay:Bob whole")
-    it.close()
-    it.said(0)
-    it.stop()
+    it.answer("@relay:Bob whole")
     assert it.see(IDLE, VERDICT / 2) == []
     assert it.see(IDLE, VERDICT) == [
         Line("u3", "@relay:Bob whole"),
@@ -249,11 +230,7 @@ def test_without_a_record_an_api_that_counts_no_tokens_is_believed_in_the_end(it
 
 
 def test_the_record_of_the_chat_says_at_once_that_a_message_is_whole(it: Heard) -> None:
-    it.open()
-    it.text("@relay:Bob whole")
-    it.close()
-    it.said(0)
-    it.stop()
+    it.answer("@relay:Bob whole")
     assert it.chat("api_response", response_text="another") == []
     it.chat("api_response", response_text="@relay:Bob whole", subagent_id="memory")
     assert it.source.in_doubt
@@ -263,11 +240,7 @@ def test_the_record_of_the_chat_says_at_once_that_a_message_is_whole(it: Heard) 
 
 def test_a_message_that_the_record_does_not_hold_was_stopped(it: Heard) -> None:
     it.chat("api_response", response_text="of another turn")
-    it.open()
-    it.text("@relay:Bob part")
-    it.close()
-    it.said(0)
-    it.stop()
+    it.answer("@relay:Bob part")
     assert it.see(IDLE, VERDICT + 0.1) == [
         End("u3", aborted=True),
         StateChange(AgentState.IDLE),
@@ -320,11 +293,7 @@ def test_the_error_of_an_api_is_not_the_agents_word(it: Heard) -> None:
     ],
 )
 def test_errors_are_states(it: Heard, text: str, state: AgentState, retry: float | None) -> None:
-    it.open()
-    it.text(text)
-    it.close()
-    it.said(0)
-    it.stop()
+    it.answer(text)
     [change] = [event for event in it.events if isinstance(event, StateChange)]
     assert change.state is state
     assert retry is None or change.retry == retry
@@ -393,10 +362,7 @@ def test_a_file_that_ends_in_the_middle_of_a_message_is_given_up(it: Heard) -> N
 
 
 def test_a_file_that_lacks_an_answer_is_given_up(it: Heard) -> None:
-    it.open()
-    it.text("told\n")
-    it.close()
-    it.said(20)
+    it.message("told\n", tokens=20)
     it.chat("api_response", response_text="told\n")
     assert it.see(WORKS, LACKING + 1) == []
     it.chat("api_response", response_text="not told")
@@ -447,26 +413,6 @@ def test_the_end_settles_what_was_complete() -> None:
         End("u3"),
         StateChange(AgentState.GONE),
     ]
-
-
-def test_without_events_the_screen_is_believed() -> None:
-    assert not QwenSource(0.0, events=False).trusted
-
-
-def test_lines_come_when_they_are_complete() -> None:
-    block = Block()
-    assert block.add("one\ntw", "a") == [Line("a", "one")]
-    assert block.add("o\r\n", "b") == [Line("a", "two")]
-    assert block.add("\nlast", "c") == [Line("a", "")]
-    assert block.complete() == [Line("a", "last"), End("a")]
-    assert block.complete() == []
-
-
-def test_a_line_that_is_broken_off_is_not_heard() -> None:
-    block = Block()
-    block.add("one\ntwo", "a")
-    assert block.break_off() == [End("a", aborted=True)]
-    assert block.break_off() == []
 
 
 def test_an_answer_that_is_given_again_is_heard_once() -> None:
@@ -570,11 +516,7 @@ def test_the_oldest_of_too_many_was_stopped() -> None:
 def asked_on(it: Heard) -> Heard:
     """A message has ended without a count of tokens, and the next turn begins at once."""
     it.chat("api_response", response_text="of another turn")
-    it.open()
-    it.text("@relay:Bob part")
-    it.close()
-    it.said(0)
-    it.stop()
+    it.answer("@relay:Bob part")
     it.events.clear()
     assert states(it.prompt("the next question")) == []
     return it
@@ -617,11 +559,7 @@ def test_a_message_in_doubt_is_judged_by_the_next_session(asked_on: Heard, whole
 
 def test_a_stopped_message_is_not_taken_as_whole_at_the_end(it: Heard) -> None:
     it.chat("api_response", response_text="of another turn")
-    it.open()
-    it.text("@relay:Bob part")
-    it.close()
-    it.said(0)
-    it.stop()
+    it.answer("@relay:Bob part")
     assert it.source.finish(it.now)[0] == End("u3", aborted=True)
 
 
