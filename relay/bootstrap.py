@@ -220,7 +220,7 @@ def pip_for(python: Path) -> list[str]:
     """
     wheels = sorted((ROOT / ".ci" / "wheels").glob("pip-*.whl"))
     if not wheels:
-        raise SetupError(f"there is no pip in {ROOT / '.ci' / 'wheels'}: the clone is not whole")
+        raise SetupError(f"there is no pip in {ROOT / '.ci' / 'wheels'}: the clone is incomplete")
     return [str(python), str(wheels[-1] / "pip")]
 
 

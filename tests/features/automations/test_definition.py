@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from relay.config.settings import Settings, with_setting
-from relay.core.dispatch import DeliveryContext, PermissionSet, PersonType
+from relay.core.dispatch import PermissionSet, PersonType
 from relay.core.errors import ConfigError, UsageError
 from relay.features.automations.definition import (
     MISSED_MAX,
@@ -64,12 +64,6 @@ def test_a_principal_matches_by_what_is_known_of_it(
     assert Triggers.from_json({"principal": principal}).match_principal(MOM) is matches
 
 
-def test_without_triggers_every_event_is_wanted_but_not_with_a_schedule() -> None:
-    assert Definition.of(given()).wants("message", "sms", "received")
-    timed = Definition.of(given(schedule={"every": "30m"}))
-    assert not timed.wants("message", "sms", "received")
-
-
 def test_a_definition_travels_unchanged() -> None:
     made = Definition.of(
         Automation(
@@ -115,23 +109,6 @@ def test_a_definition_travels_unchanged() -> None:
 def test_what_is_wrong_is_said_by_its_name(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         Definition.of(given(**wrong))
-
-
-def test_a_result_without_an_agent_is_for_the_persona_of_the_session() -> None:
-    result = AutomationResult.of({"fire": True, "context": {"prompt": "Look.", "data": {"a": 1}}})
-    said = result.hook_result("atlas", {"a": 0, "b": 2})
-    assert said.routing is not None and said.routing.persona == "atlas"
-    assert said.context is not None and said.context.system_prompt == "Look."
-    assert said.context.extracted == {"a": 1, "b": 2}
-    assert said.delivery_context is None
-
-
-def test_a_result_says_where_the_answer_goes() -> None:
-    result = AutomationResult(
-        fire=True, delivery_context=DeliveryContext("relay"), quiet_when="NOTHING"
-    )
-    assert AutomationResult.of(result.to_json()) == result
-    assert result.hook_result("atlas", {}).delivery_context == DeliveryContext("relay")
 
 
 @pytest.mark.parametrize(
@@ -226,14 +203,6 @@ def test_a_time_that_comes_twice_strikes_once_and_short_steps_go_on() -> None:
     assert steps == [f"25 {one}" for one in (
         "02:30:00 +0200", "02:00:00 +0100", "02:30:00 +0100", "03:00:00 +0100"
     )]  # fmt: skip
-
-
-def test_at_strikes_once() -> None:
-    at = Schedule.of({"at": "2026-02-05T10:00Z"})
-    due = ms("2026-02-05T10:00")
-    assert at.next_after(due - 1, UTC) == due
-    assert at.next_after(due, UTC) is None
-    assert at.after_tick(due, due + 86_400_000, UTC) == (None, 0)
 
 
 @pytest.mark.parametrize(
@@ -350,11 +319,7 @@ def test_the_examples_pass(path: Path) -> None:
         (HEAD + FINE.replace("=handler", "='handler'"), 8, "the handler is not a function"),
         (HEAD.replace("(ctx)", "()") + FINE, 4, "the handler is called with one argument"),
         (HEAD.replace("(ctx)", "(a, b)") + FINE, 4, "the handler is called with one argument"),
-        (
-            HEAD + FINE.replace(")\n", ",\n    schedule={'every': 'often'},\n)\n"),
-            9,
-            "every",
-        ),
+        (HEAD + FINE.replace(")\n", ",\n    schedule={'every': 'often'},\n)\n"), 9, "every"),
         (HEAD + FINE.replace(")\n", ",\n    triggers={'event': {'kind': 'x'}})\n"), 9, "kind"),
     ],
 )

@@ -58,18 +58,13 @@ def test_a_configuration_as_mem0_writes_it_is_the_same() -> None:
         },
     }
     assert parse_store("mem0", as_mem0) == parse_store("mem0", flat)
-    assert parse_llm(as_mem0) == {
-        "provider": "openai",
-        "model": "m",
-        "temperature": 0.1,
-    }
+    assert parse_llm(as_mem0) == {"provider": "openai", "model": "m", "temperature": 0.1}
 
 
 def test_the_server_of_qdrant_may_stand_beside_the_embedder() -> None:
     short = parse_store("qdrant", {"url": "http://q:6333", "apiKeyEnv": "Q", "collection": "c"})
     long = parse_store(
-        "qdrant",
-        {"vectorStore": {"url": "http://q:6333", "apiKeyEnv": "Q", "collectionName": "c"}},
+        "qdrant", {"vectorStore": {"url": "http://q:6333", "apiKeyEnv": "Q", "collectionName": "c"}}
     )
     assert short == long
 

@@ -27,12 +27,7 @@ from relay.features.memory.ops import (
 )
 from relay.protocol.agent_ops import REGISTER
 from relay.protocol.broker_ops import STATUS, STOP
-from tests.broker.support import (
-    Json,
-    register,
-    registration,
-    stop_broker,
-)
+from tests.broker.support import Json, register, registration, stop_broker
 from tests.support import unchecked, wait_until
 
 CWD = "/src/shop"
@@ -276,6 +271,7 @@ def test_an_export_of_many_pages_is_whole_and_can_be_imported(
             save(client, "a fact in between", scope="user", cwd=None)
     theirs = [row["id"] for row in exported if row["text"] != "a fact in between"]
     assert theirs == [row["id"] for row in rows]
+    save(client, "a fact of a place that comes before")
     # A page that is asked for again, as after a lost answer, is the same.
     where: LastExported = {"scope": "user", "owner": "", "id": str(rows[999]["id"])}
     assert client.request(MEMORY_EXPORT, after=where)["memories"] == exported[1000:]

@@ -275,10 +275,7 @@ def server(tmp_path: Path) -> Iterator[QdrantProcess]:
 
 @pytest.fixture
 def shop(
-    server: QdrantProcess,
-    tmp_path: Path,
-    models: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    server: QdrantProcess, tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
     """A project whose index is on the server; the command line works in it."""
     folder = project(tmp_path, ON_SERVER.format(backend="mem0", url=server.url))

@@ -188,12 +188,6 @@ def test_words_fall_into_the_longest_known_pieces(text: str, found: list[str]) -
     assert pieces(text, 1000) == found
 
 
-def test_the_end_of_a_long_text_is_dropped_also_inside_a_word() -> None:
-    assert pieces("unaffable a c", limit=4) == ["un", "##aff"]
-    assert pieces("unaffable a c", limit=5) == ["un", "##aff", "##able"]
-    assert pieces("unaffable", limit=2) == []
-
-
 @given(st.text(), st.integers(2, 20))
 def test_any_text_has_numbers_within_the_limit(text: str, limit: int) -> None:
     numbers = WORDS.encode(text, limit)

@@ -167,13 +167,6 @@ def test_an_embedder_that_is_away_costs_the_meaning_only(opening: Opening) -> No
     store.close()
 
 
-def test_it_is_closed_with_the_store(opening: Opening) -> None:
-    embedder = Cheap()
-    opening(embedder).close()
-    assert embedder.closed == 1
-    opening().close()
-
-
 # -- an index that is away, refuses, or is another
 
 

@@ -34,11 +34,6 @@ memory = {"searcher": %s}
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(str(tmp_path / "home"))
-
-
-@pytest.fixture
 def spec(home: Home, tmp_path: Path) -> Callable[[str], StoreSpec]:
     def made(name: str) -> StoreSpec:
         path = tmp_path / "relay.config.py"

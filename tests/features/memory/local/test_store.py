@@ -11,14 +11,7 @@ import pytest
 
 from relay.core.errors import NotFound, UsageError
 from relay.features.memory.local.local_store import LocalStore
-from relay.features.memory.records import (
-    META_MAX,
-    TEXT_MAX,
-    Outcome,
-    Place,
-    Saved,
-    Scope,
-)
+from relay.features.memory.records import META_MAX, TEXT_MAX, Outcome, Place, Saved, Scope
 
 USER = Place(Scope.USER)
 PROJECT = Place(Scope.PROJECT, "/src/shop")

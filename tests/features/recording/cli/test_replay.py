@@ -111,9 +111,7 @@ def test_handlers_count_once_their_file_is_trusted(
 
 
 def test_in_a_flood_the_namespaces_of_the_configuration_are_heard(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "relay.config.py"
@@ -184,10 +182,7 @@ def registry() -> Registry:
 
 
 def replayed(
-    events: list[CastEvent],
-    *,
-    handlers: Registry | None = None,
-    relay: bool = True,
+    events: list[CastEvent], *, handlers: Registry | None = None, relay: bool = True
 ) -> list[Finding]:
     header = Header(2, 80, 24, "T", "", None, {"agent": "T"} if relay else {})
     player = Replay(ScreenSource(80, 24), handlers or registry(), header, misses=True)

@@ -177,22 +177,6 @@ def test_a_whole_recording(run: Run, path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_session_that_was_started_again_does_not_go_on_with_it(path: Path) -> None:
-    run = Run(path, restarts=1)
-    run.output(b"hi")
-    assert run.missing() == recording.STARTED_AGAIN
-    assert path.read_text() == ""
-
-
-def test_a_session_that_was_killed_leaves_what_it_had_written(path: Path) -> None:
-    given = Recording(str(path), overwrite=False)
-    os.write(given.fds["record"], HEADER.encode())
-    for fd in given.fds.values():
-        os.close(fd)
-    assert given.finish().endswith(recording.ENDED)
-    assert path.read_text() == HEADER
-
-
 def test_a_session_that_does_not_come_to_an_end(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
