@@ -124,7 +124,8 @@ def items_verb(options: Options) -> int:
     """``relay items``: 3 where it is asked for agents that ask nothing."""
     rows: list[Item] = []
     more = False
-    for machine, names in _by_machine(options.names or [""]).items():
+    by_machine = _by_machine(options.names or [""])
+    for machine, names in by_machine.items():
         answer = request_at(machine, ITEMS, **output.speaker())
         wanted = {name.lower() for name in names if name}
         rows += [_elsewhere(one, machine) for one in answer["rows"] if _is_of(one, wanted)]
@@ -133,7 +134,8 @@ def items_verb(options: Options) -> int:
         output.as_json(rows)
     elif rows:
         show_items(rows)
-        output.note("answer with: relay answer ID yes, no or another choice")
+        where = next((f"@{machine}" for machine in by_machine if machine), "")
+        output.note(f"answer with: relay answer ID{where} yes, no or another choice")
     else:
         output.note("nothing waits for you")
     if more:

@@ -62,7 +62,9 @@ class Live:
         data = await self._wire.ask(machine, request, seconds)
         answer = msgspec.json.decode(data, type=LiveAnswer)
         if answer.error is not None:
-            raise error_from(answer.error)
+            error = error_from(answer.error)
+            error.message = f"{machine}: {error.message}"
+            raise error
         return answer.answer
 
     # -- answering

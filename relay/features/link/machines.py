@@ -21,6 +21,13 @@ from relay.protocol.broker import Json
 
 #: Seconds between two reports of this machine's presence.
 TELL = 10.0
+#: What each right allows, in the words of a refusal.
+_WHAT = {
+    "answer": "see and answer what waits for the person",
+    "interrupt": "interrupt",
+    "peek": "see screens",
+    "transcript": "read turns",
+}
 
 
 class Machines:
@@ -79,7 +86,8 @@ class Machines:
         """The refusal of what needs a right that the machine does not have here."""
         rights = " ".join(sorted({*self.rights(machine), right}))
         return RelayError(
-            f"{machine} may not {right} here; on {self._wire.link.name}, its person can allow it:"
+            f"{machine} may not {_WHAT[right]} here",
+            hint=f"on {self._wire.link.name}, its person can allow it:"
             f" relay link allow {machine} {rights}",
             code="forbidden",
         )

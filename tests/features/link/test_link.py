@@ -215,7 +215,7 @@ def test_the_screen_of_an_agent_elsewhere_is_shown_where_its_machine_allows_it(
                 asks = {"machine": "server", "asked": "ask", "fields": {**fields, **more}}
                 return laptop.ask(ELSEWHERE, timeout=30, **asks)["answer"]
 
-            with pytest.raises(RelayError, match="laptop may not peek here; on server, its person"):
+            with pytest.raises(RelayError, match="server: laptop may not see screens here"):
                 await asyncio.to_thread(peek)
             server.ask(LINK_ALLOW, machine="laptop", rights=["peek"])
             answer = await asyncio.to_thread(peek)
