@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
-from types import SimpleNamespace
-from typing import Any
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from relay.broker.client import connect
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
-from relay.broker.door import BrokerFeature
-from relay.broker.loop_guard import HeldMessages, LoopGuard
-from relay.broker.ops_delivery import DeliveryOps
-from relay.broker.watchers import Watchers
+from relay.broker.server import wall_ms
 from relay.core.agent_names import owner_name
 from relay.core.dispatch import FULL, BrokerDispatch, DeliveryContext
-from relay.core.errors import RelayError
 from relay.core.message import QueueMode
 from relay.core.paths import Home
 from relay.features.personas import answers, dispatch_rows
-from relay.features.personas.answers import AnswerDeliveries
 from relay.features.personas.ops import DISPATCH, DISPATCHES
 from relay.ledger.store import Ledger
-from relay.protocol.broker import Json
 from relay.protocol.message_ops import INBOX
-from tests.broker.support import LineLog, broker_thread, held, kernel_of, message_id, register
+from tests.broker.fixtures import Configure
+from tests.broker.support import broker_thread, held, message_id, register
+from tests.support import wait_until
 
 EVENT = message_id(7)
 SECRET = "sk-ant-api03-" + "abcdefghij" * 4
@@ -113,129 +103,79 @@ def test_what_goes_on_without_a_person_is_held(home: Home) -> None:
         assert item["about"][0].startswith("21 messages followed from one another")
 
 
-class Channel:
-    """A channel whose adapter does as it is told."""
+#: An adapter that writes down what it sends, after it has done what a test wants.
+MAIL = """
+import asyncio, pathlib
+folder = pathlib.Path({folder!r})
 
-    def __init__(self, does: Callable[[Json], object] = lambda _: None) -> None:
-        self.sent: list[Json] = []
-        self._does = does
-
-    async def send(self, channel: str, answer: Json, limit: float) -> None:
-        self.sent.append(answer)
-        done = self._does(answer)
-        if isinstance(done, asyncio.Future | asyncio.Event):
-            await (done.wait() if isinstance(done, asyncio.Event) else done)
-
-
-@asynccontextmanager
-async def deliveries(
-    ledger: Ledger, channel: Channel, clock: list[int]
-) -> AsyncIterator[AnswerDeliveries]:
-    directory = Directory()
-
-    log = LineLog()
-    committer = Committer(ledger, log=log, ledger_failed=lambda e: None, now_ms=lambda: clock[0])
-    unheard: Any = SimpleNamespace(wants=lambda event: False)
-    watchers = Watchers(ledger, directory, unheard, lambda: clock[0])
-    kernel = kernel_of(
-        ledger=ledger,
-        committer=committer,
-        directory=directory,
-        windows=DeliveryWindows(ledger, directory, committer, watchers),
-        watchers=watchers,
-        features=BrokerFeature(),
-        log=log,
-    )
-    ops = DeliveryOps(kernel)
-    held = HeldMessages(kernel, ops, LoopGuard())
-    made = AnswerDeliveries(kernel, held, channel)
-    made.wake()
-    yield made
-    await made.close()
+@relay.adapter("mail").send
+async def post(context, text):
+    with open(folder / "sent", "a") as file:
+        print(context.to, context.persona, context.attempt, text, file=file)
+    {does}
+"""
 
 
-async def until(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not check():
-            await asyncio.sleep(0)
+def sent(folder: Path) -> list[str]:
+    file = folder / "sent"
+    return file.read_text().splitlines() if file.exists() else []
 
 
-def states(ledger: Ledger) -> list[tuple[str, int]]:
-    with ledger.guard() as db:
+def states(home: Home) -> list[tuple[str, int]]:
+    with closing(Ledger(home.ledger)) as ledger, ledger.guard() as db:
         return db.execute("SELECT state, attempts FROM answers ORDER BY created_ms").fetchall()
 
 
-@pytest.fixture
-def ledger(home: Home) -> Ledger:
-    home.create()
-    return Ledger(home.ledger)
-
-
-async def test_a_channel_gets_what_goes_to_one_place_in_order(ledger: Ledger) -> None:
-    answered(ledger, "one", "two", channel="mail", sender="ann")
-    answered(ledger, "three", channel="mail", sender="ben")
-
-    gate = asyncio.Event()
-    channel = Channel(lambda answer: gate if answer["text"] == "one" else None)
-    async with deliveries(ledger, channel, [1000]):
-        await until(lambda: len(channel.sent) == 2)
-        assert {one["text"] for one in channel.sent} == {"one", "three"}
-        gate.set()
-        await until(lambda: len(channel.sent) == 3)
-        await until(lambda: all(state == "sent" for state, _ in states(ledger)))
-    first = channel.sent[0]
-    assert (first["to"], first["persona"], first["attempt"]) == ("ann", "atlas", 0)
-    assert first["context"]["channel"] == "mail" and first["context"]["reply_to"]
-
-
-async def test_a_failed_try_is_followed_by_others_until_it_is_dead(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+def test_a_channel_gets_what_goes_to_one_place_in_order(
+    home: Home, configure: Configure, tmp_path: Path
 ) -> None:
-    answered(ledger, "never", channel="mail", sender="ann")
+    waits = "while text == 'one' and not (folder / 'go').exists(): await asyncio.sleep(0.01)"
+    configure(MAIL.format(folder=str(tmp_path), does=waits))
+    home.create()
+    with closing(Ledger(home.ledger)) as ledger:
+        answered(ledger, "one", "two", channel="mail", sender="ann", now_ms=wall_ms())
+        answered(ledger, "three", channel="mail", sender="ben", now_ms=wall_ms())
+    with broker_thread(home):
+        wait_until(lambda: sorted(sent(tmp_path)) == ["ann atlas 0 one", "ben atlas 0 three"])
+        (tmp_path / "go").touch()
+        wait_until(lambda: sent(tmp_path)[2:] == ["ann atlas 0 two"])
+        wait_until(lambda: states(home) == [("sent", 1)] * 3)
+
+
+def test_a_failed_try_is_followed_by_others_until_it_is_dead(
+    home: Home, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(answers, "TRIES_MAX", 3)
-
-    def refuse(_: Json) -> None:
-        raise RelayError(f"the mailbox is full: {SECRET}")
-
-    clock = [1000]
-    channel = Channel(refuse)
-    async with deliveries(ledger, channel, clock) as made:
-        await until(lambda: states(ledger) == [("queued", 1)])
-        made.wake()  # nothing is tried before its time
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert len(channel.sent) == 1
-        clock[0] += 1000
-        made.wake()
-        await until(lambda: states(ledger) == [("queued", 2)])
-        clock[0] += 2000
-        made.wake()
-        await until(lambda: states(ledger) == [("dead", 3)])
-    assert [one["attempt"] for one in channel.sent] == [0, 1, 2]
-    with ledger.guard() as db:
-        told = db.execute(
-            "SELECT body FROM events e JOIN deliveries d ON d.event = e.seq WHERE d.recipient=?",
-            (owner_name(),),
-        ).fetchone()[0]
-    assert "the mailbox is full" in told and "never" in told and SECRET not in told
+    monkeypatch.setattr(answers, "PAUSE_MAX", 0.05)
+    full = f"raise OSError('the mailbox is full: {SECRET}')"
+    configure(MAIL.format(folder=str(tmp_path), does=full))
+    home.create()
+    with closing(Ledger(home.ledger)) as ledger:
+        answered(ledger, "never", channel="mail", sender="ann", now_ms=wall_ms())
+    with broker_thread(home), connect(home) as client:
+        [row] = wait_until(lambda: client.request(INBOX)["rows"], what="the notice")
+        assert "the mailbox is full" in row["body"] and "never" in row["body"]
+        assert SECRET not in row["body"]
+    assert sent(tmp_path) == [f"ann atlas {attempt} never" for attempt in range(3)]
+    assert states(home) == [("dead", 3)]
 
 
-async def test_an_answer_under_way_at_a_kill_is_tried_again_and_marked(ledger: Ledger) -> None:
-    answered(ledger, "maybe twice", channel="mail", sender="ann")
-    row = answers.open_answers(ledger, 1)[0]
-    answers.sending(ledger, row.id, 61_000, 1000)
-    ledger.commit()  # and here the broker was killed
-
-    clock = [2000]
-    channel = Channel()
-    async with deliveries(ledger, channel, clock) as made:
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert channel.sent == []  # who was asked may be at it still
-        clock[0] = 61_000
-        made.wake()
-        await until(lambda: states(ledger) == [("sent", 2)])
-    assert [one["attempt"] for one in channel.sent] == [1]
+def test_an_answer_under_way_at_a_kill_is_tried_again_and_marked(
+    home: Home, configure: Configure, tmp_path: Path
+) -> None:
+    configure(MAIL.format(folder=str(tmp_path), does=""))
+    home.create()
+    with closing(Ledger(home.ledger)) as ledger:
+        answered(ledger, "maybe twice", channel="mail", sender="ann")
+        row = answers.open_answers(ledger, 1)[0]
+        answers.sending(ledger, row.id, 61_000, 1000)
+        ledger.commit()  # and here the broker was killed
+        answered(ledger, "another", channel="mail", sender="ben")
+    with broker_thread(home, now_ms=lambda: 2000):
+        wait_until(lambda: sent(tmp_path), what="the other one")
+    assert sent(tmp_path) == ["ben atlas 0 another"]  # who was asked may be at it still
+    with broker_thread(home, now_ms=lambda: 61_000):
+        wait_until(lambda: sent(tmp_path)[1:] == ["ann atlas 1 maybe twice"])
 
 
 def test_a_persona_is_asked_in_full_and_the_secret_is_shown_to_nobody_else(home: Home) -> None:
