@@ -246,3 +246,13 @@ def test_any_value_is_translated_or_refused(value: Any) -> None:
             to_hook({key: value})
         except TranslationError as error:
             assert len(error.message) < 300
+
+
+def test_what_is_not_about_a_model_stays() -> None:
+    payload = {"session_id": "S", "llm_request": {"contents": "hi"}, "llm_response": {}}
+    found = to_hook(payload)
+    assert found["session_id"] == "S"
+    assert found["llm_request"]["messages"] == [{"role": "user", "content": "hi"}]
+    assert found["llm_response"] == {"candidates": []}
+    assert payload["llm_request"] == {"contents": "hi"}
+    assert to_hook({"tool_name": "x"}) == {"tool_name": "x"}

@@ -36,7 +36,6 @@ from tests.hooks.engine_fakes import (
     vanished,
 )
 from tests.hooks.programs import group_is_gone, script
-from tests.hooks.test_events import VALID
 
 ENV = {"PATH": "/usr/bin:/bin"}
 
@@ -628,3 +627,14 @@ async def test_who_gives_up_waiting_leaves_the_hooks_running() -> None:
         await asyncio.wait({asked})
         assert asked.cancelled() and bench.engine.runner.cancelled == 0
         bench.engine.runner.gate.set()
+
+
+async def test_an_input_that_cannot_be_made_whole_is_an_internal_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with _run() as bench:
+        monkeypatch.setattr(bench.engine.config, "working_dir", vanished)
+        bench.send(GOOD)
+        await bench.answered()
+    [response] = bench.responses
+    assert response["error"]["code"] == "internal_error"

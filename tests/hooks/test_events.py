@@ -177,3 +177,7 @@ def test_any_value_of_a_field_is_judged(case: tuple[HookEventName, str], value: 
     found = problem(event, {**VALID[event], field: value})
     assert found == "" or found.startswith(field)
     assert len(found) < 400
+
+
+def test_a_key_that_is_no_string_is_a_problem() -> None:
+    assert "the key 3" in problem(HookEventName.OUTPUT, {"output": "", 3: "x"})

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from relay.hooks import run_functions
 from relay.hooks import run_functions as module
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Call, CallEnd, CallOutcome
@@ -628,3 +629,12 @@ def test_what_hangs_does_not_keep_the_interpreter_from_exiting(handler: str) -> 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
     assert (done.stdout, done.returncode) == ("timeout\n", 0)
+
+
+def test_functions_beyond_those_that_can_wait_fail_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_functions, "WAITING_MAX", 2)
+    registry = Registry()
+    _hooks(registry, *[lambda: "ran"] * 4)
+    assert [outcome.ok for outcome in _together(registry)] == [True, True, False, False]
