@@ -36,6 +36,7 @@ from tests.hooks.engine_fakes import (
     vanished,
 )
 from tests.hooks.programs import group_is_gone, script
+from tests.hooks.test_events import VALID
 
 ENV = {"PATH": "/usr/bin:/bin"}
 
