@@ -509,3 +509,11 @@ async def test_nothing_goes_over_while_the_words_of_the_turn_before_may_come() -
     task.cancel()
     desk.queue.look_again()
     await desk.until(("m1", "seen", "read"))
+
+
+async def test_news_of_others_goes_with_the_message() -> None:
+    desk = Desk()
+    desk.accounts.heard = "Bob has left"
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "seen", "read"))
+    assert [one.presence for one in desk.channel.submitted] == ["Bob has left"]

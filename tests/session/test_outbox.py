@@ -13,6 +13,7 @@ from relay.directive.grammar import Match
 from relay.session import outbox as module
 from relay.session.handler_lanes import await_seconds, send_fields
 from relay.session.outbox import (
+    QUESTIONS_MAX,
     REPEAT_SECONDS,
     RETRY_SECONDS,
     Outbox,
@@ -237,3 +238,10 @@ def test_a_channel_is_joined_in_the_order_said_and_the_agent_is_told() -> None:
     assert sent(outbox.send(join)) + sent(outbox.send(fields(3))) == ["id1", "id3"]
     told = list(outbox.answered("id1", {"note": "you are in #build now"}, 0.0))
     assert AgentNotice("you are in #build now", True) in told
+
+
+def test_questions_are_bounded() -> None:
+    waiting = ReplyTimeouts()
+    for number in range(QUESTIONS_MAX + 5):
+        waiting.ask(f"id{number}", "Bob", 1.0, now=0.0)
+    assert len(list(waiting.tick(10.0))) == QUESTIONS_MAX
