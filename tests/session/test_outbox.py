@@ -13,7 +13,6 @@ from relay.directive.grammar import Match
 from relay.session import outbox as module
 from relay.session.handler_lanes import await_seconds, send_fields
 from relay.session.outbox import (
-    QUESTIONS_MAX,
     REPEAT_SECONDS,
     RETRY_SECONDS,
     Outbox,
@@ -240,8 +239,11 @@ def test_a_channel_is_joined_in_the_order_said_and_the_agent_is_told() -> None:
     assert AgentNotice("you are in #build now", True) in told
 
 
-def test_questions_are_bounded() -> None:
+def test_a_question_without_an_answer_runs_out_once() -> None:
     waiting = ReplyTimeouts()
-    for number in range(QUESTIONS_MAX + 5):
-        waiting.ask(f"id{number}", "Bob", 1.0, now=0.0)
-    assert len(list(waiting.tick(10.0))) == QUESTIONS_MAX
+    waiting.ask("id1", "Bob", 30.0, now=100.0)
+    waiting.ask("id1", "Bob", 30.0, now=101.0)
+    assert waiting.deadline() == 130.0
+    assert list(waiting.tick(129.0)) == []
+    assert list(waiting.tick(130.0)) == [AgentNotice("no answer from Bob within 30 s", True, "id1")]
+    assert list(waiting.tick(200.0)) == [] and waiting.deadline() is None
