@@ -12,9 +12,10 @@ import signal
 import subprocess
 import sysconfig
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from relay.core.errors import RelayError, UsageError
 from relay.core.log import Log
@@ -31,10 +32,13 @@ from relay.features.link.link_files import (
 
 #: The oldest version of nats-server that relay works with.
 OLDEST = (2, 11)
-#: Messages that are on their way here and not in the ledger yet, at most.
-_ARRIVING = 64
-#: Seconds between two tries to connect, and until an answer of the server's is not waited for.
-AGAIN, ANSWER = 1.0, 5.0
+#: Messages to one machine that are under way and not in its ledger yet, at most.
+WINDOW = 64
+#: Seconds between two tries to connect (the first pause, which doubles, and the longest one), and
+#: until an answer of the server's is not waited for.
+SOON, AGAIN, ANSWER = 0.1, 1.0, 5.0
+#: Seconds until a silent machine counts as away.
+AWAY = 35.0
 #: How often a machine that joins tries to connect.
 _TRIES = 3
 
@@ -62,25 +66,47 @@ def refuse_old(version: str) -> None:
         )
 
 
+class Arrival(NamedTuple):
+    """What has come over the server, and who sent it, as the server has proven."""
+
+    machine: str
+    kind: str  # m: message, r: receipts, p: presence, j: it has joined
+    data: bytes
+    #: Tells the server that it is in the ledger; None: the server keeps no such thing.
+    acknowledge: Callable[[], Awaitable[None]] | None = None
+
+
 class Wire:
-    """What goes over the server. ``arrived``: (sender machine, kind, data, what acknowledges)."""
+    """What goes over the server."""
 
     def __init__(self, folder: LinkFolder, link: Link, log: Log) -> None:
-        self._folder = folder
+        self.folder = folder
         self.link = link
         self._log = log
         self._nats = nats_module()
         self._client: Any = None
         self._server: subprocess.Popen[bytes] | None = None
         self._refused = ""  # by the server, in its words
-        self.arrived: asyncio.Queue[tuple[str, str, bytes, Any]] = asyncio.Queue(2 * _ARRIVING)
+        self.arrived: asyncio.Queue[Arrival] = asyncio.Queue(2 * WINDOW)
         self.connected = asyncio.Event()
+        #: When each machine was heard of. Seconds of the monotonic clock.
+        self.heard: dict[str, float] = {}
         self.problem = ""
+
+    def hear(self, machine: str) -> None:
+        """A machine was heard of."""
+        self.heard[machine] = time.monotonic()
+
+    def is_here(self, machine: str) -> bool:
+        """Whether both are connected."""
+        silent = time.monotonic() - self.heard.get(machine, -AWAY)
+        return self.connected.is_set() and silent < AWAY
 
     # -- the connection
 
     async def run(self) -> None:
         """Connect, again and again."""
+        pause = SOON  # a server that was just started does not listen yet
         while True:
             try:
                 await self._once()
@@ -91,12 +117,15 @@ class Wire:
                     self._refused or f"{self.link.address}: {error or type(error).__name__}"
                 )
             finally:
+                if self.connected.is_set():
+                    pause = SOON
                 self.connected.clear()
                 client, self._client = self._client, None
                 if client is not None:
                     with suppress(Exception):
                         await asyncio.wait_for(client.close(), ANSWER)
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, AGAIN)
 
     async def _once(self) -> None:
         link, closed = self.link, asyncio.Event()
@@ -114,7 +143,7 @@ class Wire:
             f"tls://{_local(link)}",
             name=link.name,
             tls=context_for(link.certificate),
-            nkeys_seed_str=self._folder.seed().decode(),
+            nkeys_seed_str=self.folder.seed().decode(),
             inbox_prefix=f"_INBOX_{link.name}",
             allow_reconnect=False,
             connect_timeout=ANSWER,
@@ -140,12 +169,12 @@ class Wire:
     async def _message(self, message: Any) -> None:
         parts = message.subject.split(".")
         if len(parts) == 4 and parts[2] == self.link.name:
-            await self.arrived.put((parts[1], parts[3], message.data, message))
+            await self.arrived.put(Arrival(parts[1], parts[3], message.data, message.ack))
 
     async def _presence(self, message: Any) -> None:
         sender = message.subject.partition(".")[2]
         if sender != self.link.name:
-            await self.arrived.put((sender, "p", message.data, None))
+            await self.arrived.put(Arrival(sender, "p", message.data))
 
     async def publish(self, to: str, kind: str, data: bytes) -> None:
         """Put it into the stream. Raises RelayError that says why it is not there."""
@@ -157,10 +186,10 @@ class Wire:
             subject = f"relay.{self.link.name}.{to}.{kind}"
             await client.jetstream().publish(subject, data, timeout=ANSWER)
         except Exception as error:
-            told = str(getattr(error, "description", "") or error or type(error).__name__)
-            if getattr(error, "err_code", 0) == 10077 or "maximum" in told:
-                told = f"the stream on {self.link.host} is full ({told})"
-            self.problem = self._refused or told
+            reason = str(getattr(error, "description", "") or error or type(error).__name__)
+            if getattr(error, "err_code", 0) == 10077 or "maximum" in reason:
+                reason = f"the stream on {self.link.host} is full ({reason})"
+            self.problem = self._refused or reason
             raise RelayError(self.problem) from error
         self.problem = ""
 
@@ -184,17 +213,16 @@ class Wire:
             from relay.core.extras import adding
 
             raise UsageError("nats-server is not installed", hint=adding("link"))
-        self._folder.write_server(self.link)
-        with open(self._folder.path / "server.log", "ab") as log:
+        self.folder.write_server(self.link)
+        with open(self.folder.path / "server.log", "ab") as log:
             self._server = subprocess.Popen(
-                [program, "-c", self._folder.conf],
+                [program, "-c", self.folder.conf],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=self._folder.path,
+                cwd=self.folder.path,
                 start_new_session=True,
             )
-        time.sleep(0.2)  # it opens its port; else the first try fails and the next one is made
 
     def _end_left_over(self) -> None:
         """End servers of earlier brokers, which were killed: their port is needed. What they hold
@@ -204,7 +232,7 @@ class Wire:
                 ["ps", "-axo", "pid=,args="], capture_output=True, text=True, timeout=ANSWER
             ).stdout
             for row in shown.splitlines():
-                if row.endswith(f" -c {self._folder.conf}"):
+                if row.endswith(f" -c {self.folder.conf}"):
                     with suppress(ProcessLookupError):
                         os.kill(int(row.split()[0]), signal.SIGKILL)
 
@@ -214,8 +242,8 @@ class Wire:
 
     async def users_changed(self) -> None:
         """Let the server read its users again."""
-        self._folder.write(self.link)
-        self._folder.write_server(self.link)
+        self.folder.write(self.link)
+        self.folder.write_server(self.link)
         self._signal(signal.SIGHUP)
         if self.connected.is_set():
             await self.make_stream()
@@ -248,7 +276,7 @@ class Wire:
                     deliver_subject=f"_INBOX_{name}.arrive",
                     ack_policy=api.AckPolicy.EXPLICIT,
                     ack_wait=30,
-                    max_ack_pending=_ARRIVING,
+                    max_ack_pending=WINDOW,
                 ),
             )
 
@@ -286,12 +314,12 @@ class Wire:
             return
         link.secret = ""
         link.machines[name] = key
-        self._folder.write(link)  # before the answer: who is told to be in must be in after a kill
+        self.folder.write(link)  # before the answer: who is told to be in must be in after a kill
         self._log.write(f"the machine {name} has joined the link")
         await message.respond(json.dumps({"machines": sorted(link.machines)}).encode())
         await self._client.flush()
         await self.users_changed()
-        await self.arrived.put((name, "j", b"", None))
+        await self.arrived.put(Arrival(name, "j", b""))
 
     async def remove(self, name: str) -> None:
         """A machine's key does nothing any more."""

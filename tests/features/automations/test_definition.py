@@ -5,13 +5,14 @@ handler may return.
 from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from relay.config.settings import Settings, with_setting
-from relay.core.dispatch import DeliveryContext, PermissionSet, PersonType
+from relay.core.dispatch import PermissionSet, PersonType
 from relay.core.errors import ConfigError, UsageError
 from relay.features.automations.definition import (
     MISSED_MAX,
@@ -23,6 +24,7 @@ from relay.features.automations.definition import (
     Triggers,
 )
 from relay.features.automations.settings import AUTOMATIONS, LLM, AutomationSettings
+from relay.features.automations.source_check import check
 
 MOM = Principal(PersonType.KNOWN, "Mom", "family", "01MOM")
 
@@ -60,12 +62,6 @@ def test_a_principal_matches_by_what_is_known_of_it(
     principal: dict[str, Any], matches: bool
 ) -> None:
     assert Triggers.from_json({"principal": principal}).match_principal(MOM) is matches
-
-
-def test_without_triggers_every_event_is_wanted_but_not_with_a_schedule() -> None:
-    assert Definition.of(given()).wants("message", "sms", "received")
-    timed = Definition.of(given(schedule={"every": "30m"}))
-    assert not timed.wants("message", "sms", "received")
 
 
 def test_a_definition_travels_unchanged() -> None:
@@ -113,23 +109,6 @@ def test_a_definition_travels_unchanged() -> None:
 def test_what_is_wrong_is_said_by_its_name(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         Definition.of(given(**wrong))
-
-
-def test_a_result_without_an_agent_is_for_the_persona_of_the_session() -> None:
-    result = AutomationResult.of({"fire": True, "context": {"prompt": "Look.", "data": {"a": 1}}})
-    said = result.hook_result("atlas", {"a": 0, "b": 2})
-    assert said.routing is not None and said.routing.persona == "atlas"
-    assert said.context is not None and said.context.system_prompt == "Look."
-    assert said.context.extracted == {"a": 1, "b": 2}
-    assert said.delivery_context is None
-
-
-def test_a_result_says_where_the_answer_goes() -> None:
-    result = AutomationResult(
-        fire=True, delivery_context=DeliveryContext("relay"), quiet_when="NOTHING"
-    )
-    assert AutomationResult.of(result.to_json()) == result
-    assert result.hook_result("atlas", {}).delivery_context == DeliveryContext("relay")
 
 
 @pytest.mark.parametrize(
@@ -226,14 +205,6 @@ def test_a_time_that_comes_twice_strikes_once_and_short_steps_go_on() -> None:
     )]  # fmt: skip
 
 
-def test_at_strikes_once() -> None:
-    at = Schedule.of({"at": "2026-02-05T10:00Z"})
-    due = ms("2026-02-05T10:00")
-    assert at.next_after(due - 1, UTC) == due
-    assert at.next_after(due, UTC) is None
-    assert at.after_tick(due, due + 86_400_000, UTC) == (None, 0)
-
-
 @pytest.mark.parametrize(
     ("schedule", "missed", "follows"),
     [
@@ -277,3 +248,83 @@ def test_what_is_no_schedule_is_refused_with_what_one_is(schedule: Any, told: st
     with pytest.raises(UsageError) as refused:
         Schedule.of(schedule)
     assert told in refused.value.line
+
+
+# -- A file is checked by reading it: nothing of it runs.
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "automations"
+HEAD = "from relay import Automation\n\n\ndef handler(ctx):\n    return None\n\n\n"
+FINE = "automation = Automation(name='a', description='b', handler=handler)\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        HEAD + FINE,
+        "raise SystemExit\n" + HEAD + FINE,
+        HEAD.replace("import Automation", "import Automation as A")
+        + FINE.replace("Automation(", "A("),
+        "import relay\n" + HEAD + FINE.replace("Automation(", "relay.Automation("),
+        HEAD + "automation = {'name': 'a', 'description': 'b', 'handler': lambda ctx: None}\n",
+        HEAD + "automation = Automation('a', 'b', handler)\n",
+        HEAD + "given = {}\nautomation = Automation(name='a', **given)\n",
+        HEAD + "automation = made()\n",
+        "from elsewhere import *\n",
+        "from elsewhere import automation\n",
+        "try:\n    from elsewhere import automation\nexcept ImportError:\n    automation = None\n",
+        HEAD + FINE.replace("'a'", "'a' + suffix"),
+        "class handler:\n    def __init__(self, ctx): ...\nfrom relay import Automation\n" + FINE,
+        f"x = {' + '.join('1' * 2000)}\n" + HEAD + FINE,
+        HEAD + "automation = {'name': 'a', 'description': 'b'}\nautomation['handler'] = handler\n",
+        HEAD.replace("(ctx)", "(a, ctx)") + "handler = partial(handler, 1)\n" + FINE,
+        HEAD + "def made():\n    global automation\n    automation = 1\n",
+        HEAD + FINE.replace("=handler", "=print"),
+    ],
+)
+def test_what_may_be_right_passes(source: str) -> None:
+    check(source, "a.py")
+
+
+def test_the_agents_that_its_results_name_are_told() -> None:
+    results = [
+        "AutomationResult(fire=True, agent='bob')",
+        "{'fire': True, 'agent': 'Atlas'}",
+        "AutomationResult(fire=x, agent='bob')",
+        "AutomationResult(fire=True, agent=names[0])",
+        "{**x, 'fire': 1}",
+        "{'agent': 'some data'}",
+        "dict(agent='data')",
+    ]
+    source = HEAD.replace("return None", f"return [{', '.join(results)}]") + FINE
+    assert check(source, "a.py") == ["Atlas", "bob"]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_the_examples_pass(path: Path) -> None:
+    check(path.read_text(), str(path))
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "mistake"),
+    [
+        ("def handler(ctx)\n    pass\n", 1, "expected ':'"),
+        ("x = 1\nreturn x\n", 2, "'return' outside function"),
+        (HEAD, None, "a.py has no automation at its top"),
+        (HEAD + "def made():\n    automation = 1\n", None, "a.py has no automation at its top"),
+        (HEAD + FINE.replace("name", "nmae"), 8, "an automation has no 'nmae'"),
+        (HEAD + FINE.replace("'a'", "'A b'"), 8, "an automation's name cannot be 'A b'"),
+        (HEAD + "automation = Automation(name='a', handler=handler)\n", 8, "no description"),
+        (HEAD + "automation = {'name': 'a'}\n", 8, "no description and no handler"),
+        (HEAD + FINE.replace("=handler", "=handle"), 8, "there is no handle in this file"),
+        (HEAD + FINE.replace("=handler", "='handler'"), 8, "the handler is not a function"),
+        (HEAD.replace("(ctx)", "()") + FINE, 4, "the handler is called with one argument"),
+        (HEAD.replace("(ctx)", "(a, b)") + FINE, 4, "the handler is called with one argument"),
+        (HEAD + FINE.replace(")\n", ",\n    schedule={'every': 'often'},\n)\n"), 9, "every"),
+        (HEAD + FINE.replace(")\n", ",\n    triggers={'event': {'kind': 'x'}})\n"), 9, "kind"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(source: str, line: int | None, mistake: str) -> None:
+    with pytest.raises(UsageError) as told:
+        check(source, "a.py")
+    place = f"a.py:{line}: " if line is not None else "a.py has no"
+    assert told.value.message.startswith(place) and mistake in told.value.message

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from relay.agents.launch import Endpoint, Folders, Launch, LaunchTerms, Run
+from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.features.confine import confinement, landlock, places
 from relay.features.confine.refused import write_in
+from relay.features.confine.settings import CONFINE, parse_confine
 from relay.features.confine.start import ConfinedStart
 
 
@@ -169,3 +171,37 @@ def test_an_agent_is_started_through_what_confines_it(
     plan.writable = [str(project / "src")]  # an intent's, instead of its folder
     command = start.command(run, plan, f"/bin/{kind}")
     assert str(project / "src") in command and str(project) not in command
+
+
+# -- The setting ``confine``.
+
+
+@pytest.mark.parametrize(
+    ("written", "agents", "writable"),
+    [
+        (True, ["*"], []),
+        (None, [], []),
+        ({"agents": ["a*"]}, ["a*"], []),
+        ({"writable": ["~/x", "${A:-/b}/c"]}, [], ["~/x", "${A:-/b}/c"]),
+    ],
+)
+def test_what_may_be_written(written: object, agents: list[str], writable: list[str]) -> None:
+    value = parse_confine(written)
+    assert value == {"agents": agents, "writable": writable}
+    assert CONFINE.kept(value) == value
+    assert bool(CONFINE.summary(value)) == bool(agents or writable) == bool(CONFINE.shown(value))
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("*", "must be True or a dictionary"),
+        ({"agent": []}, "unknown key 'agent'"),
+        ({"agents": "claude"}, "agents must be a list"),
+        ({"writable": [1]}, "writable must be a list"),
+        ({"writable": ["src"]}, "'src' has to begin with /"),
+    ],
+)
+def test_what_may_not(written: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_confine(written)

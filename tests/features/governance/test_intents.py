@@ -166,14 +166,6 @@ def test_all_mistakes_are_told_at_once_up_to_a_bound() -> None:
     assert caught.value.message.endswith("and 60 more")
 
 
-def test_changing_a_status_changes_nothing_else() -> None:
-    assert with_status(WHOLE, "docs", Status.COMPLETE) == WHOLE.replace("'PENDING'", "'COMPLETE'")
-    assert with_status(WHOLE, "INT-001", Status.BLOCKED) == WHOLE.replace("IN_PROGRESS", "BLOCKED")
-    with pytest.raises(NotFound, match="valid ids: INT-001, docs") as caught:
-        with_status(WHOLE, "INT-01", Status.BLOCKED)
-    assert caught.value.hint == "did you mean 'INT-001'?"
-
-
 _TEXT = st.text(st.sampled_from("ab é😀#:'\"-!*&[]{}%@`,|>?\\"), min_size=1, max_size=12)
 _SPACE = st.sampled_from(["", "# status: DONE", "# é: 'x'", "    # 😀"])
 

@@ -409,6 +409,35 @@ def test_kills_partitions_and_lost_stores_lose_double_and_disorder_nothing(
     until(lambda: all(one == ("delivering", "queued at server") for one in laptop.sent()))
 
 
+@pytest.mark.parametrize(
+    "step", ["nats.aio.msg:Msg.ack", "relay.features.link.far_inbox:FarInbox.reply"]
+)
+def test_a_receiver_that_is_killed_when_it_has_stored_and_not_said_so_loses_and_doubles_nothing(
+    machines: list[MachineUnderTest], step: str
+) -> None:
+    laptop, server, _ = machines
+    stop_broker(server.home)
+    module, _, method = step.partition(":")
+    kind, _, name = method.partition(".")
+    run = (
+        f"import os, signal, sys; from {module} import {kind};"
+        f"{kind}.{name} = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
+        "from relay.broker.main import main; sys.exit(main())"
+    )
+    broker = subprocess.Popen([sys.executable, "-c", run, "--home", server.home.root])
+    until(lambda: Path(server.home.broker_socket).exists())
+    laptop.send(f"{ME}@server", "m0")
+    laptop.send(f"{ME}@server", "m1")
+    assert broker.wait(SOON) == -signal.SIGKILL
+    count = "SELECT count(*) FROM events WHERE body IN ('m0', 'm1')"
+    [[stored]] = query(server.home.ledger, count, 1).rows
+    assert stored in (1, 2)
+    assert "queued at server" not in {reason for _, reason in laptop.sent()}
+    until(lambda: server.inbox() == ["m0", "m1"])  # the first look starts a broker again
+    until(lambda: set(laptop.sent()) == {("delivering", "queued at server")})
+    assert server.inbox() == ["m0", "m1"]
+
+
 def test_one_link_is_left_and_another_one_begins(machines: list[MachineUnderTest]) -> None:
     laptop, server, _ = machines
     server.ask(LINK_REMOVE, machine="server")

@@ -1,141 +1,153 @@
-"""A server for tests that speaks qdrant's REST API, as far as a store of memories uses it.
+"""A server that speaks qdrant's REST API, as far as a store of memories uses it.
 
-What it is: the engine of qdrant-client's own local mode (``QdrantClient(path=…)``) behind HTTP, in
-a process of its own. **It is not the real server.** It says nothing about qdrant's index, its
-speed, its storage or how it behaves when several write to one point. What it does show is that a
-client talks to it as to a server: over the network, with errors as HTTP statuses, with an api key,
-with a server that is away or was killed, and next to other clients. Every request is read, and
-every answer made, through the models of ``qdrant_client.http``; paths, statuses and messages are
-those that qdrant's public source gives.
-
-    python -m tests.features.memory.qdrant_server --port 6333 --path FOLDER [--api-key KEY]
-    [--until-eof]
-
-Port 0 takes a free one. The port is printed when requests are answered. Without ``--path`` all is
-in memory. SIGTERM ends it; with ``--until-eof`` so does the end of its standard input, so that a
-test that is killed leaves nothing behind.
+**It is not the real server**: behind HTTP is the engine of qdrant-client's own local mode. It shows
+that a client talks to it as to a server: over the network, with an api key, with a server that is
+away or was killed, and next to other clients. Requests and answers go through the client's models.
 """
 
 from __future__ import annotations
 
-import argparse
-import hmac
+import contextlib
 import importlib.metadata
-import itertools
 import os
-import signal
+import random
+import selectors
+import socket
+import subprocess
 import sys
 import threading
-import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, get_type_hints
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
-from qdrant_client.http import models as m
-from qdrant_client.http.api.collections_api import SyncCollectionsApi as Collections
-from qdrant_client.http.api.indexes_api import SyncIndexesApi as Indexes
-from qdrant_client.http.api.points_api import SyncPointsApi as Points
-from qdrant_client.http.api.search_api import SyncSearchApi as Search
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 
-from tests.features.memory.qdrant_engine import Engine, Refused, refusal
-
-#: The real server's ``max_request_size_mb``.
-_BODY_MAX = 32 << 20
-#: What needs no api key.
-_OPEN = {"/", "/healthz", "/livez", "/readyz"}
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE = 60.0  # seconds
 
 
-@dataclass(frozen=True)
-class Route:
-    """One operation. ``call`` gets the parameters in the path, then the request if there is one."""
+class QdrantProcess:
+    """The server as a process; a second start has the first's port and folder."""
 
-    method: str
-    path: tuple[str, ...]
-    call: Callable[..., Any]
-    request: TypeAdapter[Any] | None
-    answer: type[BaseModel]
+    def __init__(self, folder: Path, api_key: str) -> None:
+        self._folder, self._key = folder, api_key
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
 
-    def match(self, method: str, parts: tuple[str, ...]) -> list[str] | None:
-        """The parameters in the path, or None when this is not what was asked for."""
-        if method != self.method or len(parts) != len(self.path):
-            return None
-        pairs = list(zip(self.path, parts, strict=True))
-        if any(mine != theirs for mine, theirs in pairs if mine != "*"):
-            return None
-        return [theirs for mine, theirs in pairs if mine == "*"]
+    def start(self) -> QdrantProcess:
+        """Start it and wait until it answers."""
+        command = [sys.executable, "-m", __name__, str(self.port), str(self._folder), self._key]
+        pipe, env = subprocess.PIPE, {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, env=env)
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._process.stdout, selectors.EVENT_READ)
+            if not ready.select(DEADLINE) or self._process.stdout.readline() != b"ready\n":
+                self.kill()
+                raise AssertionError("the server does not start")
+        return self
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate(timeout=DEADLINE)
+
+    def __enter__(self) -> QdrantProcess:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
-def _route(line: str, call: Callable[..., Any], request: Any, api: Callable[..., Any]) -> Route:
-    """``api``: the method of the client that asks for it; its answer is of that one's type."""
-    method, _, path = line.partition(" ")
-    adapter = None if request is None else TypeAdapter(request)
-    return Route(method, tuple(path.split("/")), call, adapter, get_type_hints(api)["return"])
-
-
-_CHANGED = get_type_hints(Points.upsert_points)["return"]
-_ONE = "collections/*"
-_POINTS = "collections/*/points"
-_SELECTOR = m.PointsSelector
-ROUTES = (
-    _route("GET collections", Engine.list_collections, None, Collections.get_collections),
-    _route(f"GET {_ONE}/exists", Engine.exists, None, Collections.collection_exists),
-    _route(f"PUT {_ONE}", Engine.create, m.CreateCollection, Collections.create_collection),
-    _route(f"GET {_ONE}", Engine.collection, None, Collections.get_collection),
-    _route(f"DELETE {_ONE}", Engine.drop, None, Collections.delete_collection),
-    _route(
-        f"PUT {_ONE}/index", Engine.create_index, m.CreateFieldIndex, Indexes.create_field_index
-    ),
-    _route(f"POST {_POINTS}", Engine.retrieve, m.PointRequest, Points.get_points),
-    _route(f"POST {_POINTS}/query", Engine.query, m.QueryRequest, Search.query_points),
-    _route(f"POST {_POINTS}/scroll", Engine.scroll, m.ScrollRequest, Points.scroll_points),
-    _route(f"PUT {_POINTS}", Engine.upsert, m.PointInsertOperations, Points.upsert_points),
-    _route(f"POST {_POINTS}/delete", Engine.delete, _SELECTOR, Points.delete_points),
-)
+def _free_port() -> int:
+    """One that no outgoing connection is given while the server is away (those are from 32768)."""
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("there is no free port")
 
 
 class Server(ThreadingHTTPServer):
-    """Listens on 127.0.0.1; a thread for each connection, one request at a time in the engine."""
+    """A thread for each connection, one request at a time in the engine."""
 
     daemon_threads = True
 
-    def __init__(self, port: int, engine: Engine, api_key: str | None) -> None:
+    def __init__(self, port: int, folder: str, key: str) -> None:
+        from qdrant_client import QdrantClient
+
         super().__init__(("127.0.0.1", port), _Handler)
-        self.engine = engine
-        self.api_key = api_key
-        self.operations = itertools.count(1)
+        self.engine = QdrantClient(path=folder, force_disable_check_same_thread=True)
+        self.key, self.lock = key, threading.Lock()
 
-    def answer(self, method: str, target: str, body: bytes) -> BaseModel:
-        """Do what is asked. Raises whatever ``refusal`` has an answer for."""
-        began = time.monotonic()
-        url = urlsplit(target)
-        parts = tuple(unquote(part) for part in url.path.strip("/").split("/"))
-        if parts == ("",) and method == "GET":
-            version = importlib.metadata.version("qdrant-client")
-            return m.VersionInfo(title="test server of qdrant's API", version=version)
-        route, values = _find(method, parts)
-        asked = [] if route.request is None else [route.request.validate_json(body)]
-        with self.engine.lock:
-            result = route.call(self.engine, *values, *asked)
-        if route.answer is _CHANGED:
-            waited = parse_qs(url.query).get("wait") == ["true"]
-            result = m.UpdateResult(
-                operation_id=next(self.operations),
-                status=m.UpdateStatus.COMPLETED if waited else m.UpdateStatus.ACKNOWLEDGED,
-            )
-        return route.answer(result=result, status="ok", time=time.monotonic() - began)
+    def result(self, method: str, path: str, body: bytes) -> Any:
+        """Do what is asked. Raises ValueError: it cannot be done."""
+        from qdrant_client import models as m
+
+        def asked(kind: Any) -> Any:
+            return TypeAdapter(kind).validate_json(body)
+
+        engine, changed = (
+            self.engine,
+            m.UpdateResult(operation_id=0, status=m.UpdateStatus.COMPLETED),
+        )
+        match [method, *path.partition("?")[0].strip("/").split("/")]:
+            case ["GET", "collections"]:
+                return engine.get_collections()
+            case ["GET", "collections", name]:
+                return engine.get_collection(name)
+            case ["GET", "collections", name, "exists"]:
+                return m.CollectionExistence(exists=engine.collection_exists(name))
+            case ["PUT", "collections", name]:
+                made = asked(m.CreateCollection)
+                return engine.create_collection(
+                    name, made.vectors or {}, sparse_vectors_config=made.sparse_vectors
+                )
+            case ["PUT", "collections", _, "index"]:
+                return changed
+            case ["PUT", "collections", name, "points"]:
+                engine.upsert(name, asked(m.PointsList).points)
+                return changed
+            case ["POST", "collections", name, "points"]:
+                read = asked(m.PointRequest)
+                return engine.retrieve(
+                    name, read.ids, _or(read.with_payload, True), _or(read.with_vector, False)
+                )
+            case ["POST", "collections", name, "points", "delete"]:
+                engine.delete(name, asked(m.PointsSelector))
+                return changed
+            case ["POST", "collections", name, "points", "scroll"]:
+                page = asked(m.ScrollRequest)
+                points, following = engine.scroll(
+                    name,
+                    scroll_filter=page.filter,
+                    limit=_or(page.limit, 10),
+                    offset=page.offset,
+                    with_payload=_or(page.with_payload, True),
+                    with_vectors=_or(page.with_vector, False),
+                )
+                return m.ScrollResult(points=points, next_page_offset=following)
+            case ["POST", "collections", name, "points", "query"]:
+                query = asked(m.QueryRequest)
+                return engine.query_points(
+                    name,
+                    query=query.query,
+                    using=query.using,
+                    query_filter=query.filter,
+                    limit=_or(query.limit, 10),
+                    with_payload=_or(query.with_payload, False),
+                    with_vectors=_or(query.with_vector, False),
+                    score_threshold=query.score_threshold,
+                )
+        raise ValueError(f"this test server has no {method} {path}")
 
 
-def _find(method: str, parts: tuple[str, ...]) -> tuple[Route, list[str]]:
-    for route in ROUTES:
-        values = route.match(method, parts)
-        if values is not None:
-            return route, values
-    raise Refused(404, f"this test server has no {method} /{'/'.join(parts)}")
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -146,71 +158,42 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def _serve(self) -> None:
-        length = int(self.headers.get("content-length") or 0)
-        if length > _BODY_MAX:
-            self.close_connection = True
-            return self._send_error(Refused(413, f"the body is larger than {_BODY_MAX} bytes"))
-        body = self.rfile.read(length)
-        if not self._allowed():
-            given = self.headers.get("api-key") or self.headers.get("authorization")
-            why = "Invalid API key or JWT" if given else "Must provide an API key"
-            return self._send(401, why.encode(), "text/plain; charset=utf-8")
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.path == "/":
+            version = importlib.metadata.version("qdrant-client")
+            return self._send(200, {"title": "a test's", "version": version})
+        if self.headers.get("api-key") != self.server.key:
+            return self._send(401, "Invalid API key or JWT")
         try:
-            answer = self.server.answer(self.command, self.path, body)
-        except Exception as error:
-            return self._send_error(refusal(error))
-        return self._send(200, answer.model_dump_json(by_alias=True).encode())
+            with self.server.lock:
+                result = self.server.result(self.command, self.path, body)
+        except ValueError as error:
+            return self._send(404, {"status": {"error": str(error)}, "time": 0.0})
+        return self._send(200, {"result": result, "status": "ok", "time": 0.0})
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve
 
-    def _allowed(self) -> bool:
-        expected = self.server.api_key
-        if expected is None or urlsplit(self.path).path in _OPEN:
-            return True
-        bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
-        return hmac.compare_digest(self.headers.get("api-key", bearer), expected)
-
-    def _send_error(self, error: Refused) -> None:
-        status = m.ErrorResponseStatus(error=str(error))
-        answer = m.ErrorResponse(status=status, time=0.0)
-        self._send(error.status, answer.model_dump_json().encode())
-
-    def _send(self, status: int, body: bytes, kind: str = "application/json") -> None:
+    def _send(self, status: int, answer: Any) -> None:
+        data = to_json(answer)
         self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
         """What is asked for is seen by the test that asks."""
 
 
-def _end_with_stdin() -> None:
+def main() -> None:
+    """Serve until standard input ends, so that a test that is killed leaves nothing behind."""
+    warnings.simplefilter("ignore")  # local mode warns of being local mode
+    port, folder, key = sys.argv[1:]
+    server = Server(int(port), folder, key)
+    threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+    print("ready", flush=True)
     while os.read(0, 4096):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def main() -> None:
-    """Serve until SIGTERM."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--path", type=Path)
-    parser.add_argument("--api-key")
-    parser.add_argument("--until-eof", action="store_true")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    warnings.simplefilter("ignore")  # local mode warns of being local mode
-    engine = Engine(options.path)
-    try:
-        with Server(options.port, engine, options.api_key) as server:
-            if options.until_eof:
-                threading.Thread(target=_end_with_stdin, daemon=True).start()
-            print(server.server_port, flush=True)
-            server.serve_forever(0.1)
-    finally:
-        engine.close()
 
 
 if __name__ == "__main__":

@@ -81,9 +81,3 @@ def test_mistakes_are_explained() -> None:
             wrong()
     with pytest.raises(AttributeError, match="did you mean 'scope'"):
         _ = ctx.memory.get("k23").wait().scop
-
-
-def test_a_handler_can_do_what_the_pattern_does() -> None:
-    actions = acting()
-    context(actions).memory.command("save", "x")
-    assert actions.done == [("command", "memory", "save", "x")]

@@ -10,22 +10,18 @@ from typing import Any
 
 import pytest
 
-from relay.core.errors import RelayError, StorageError, UsageError
+from relay.core.errors import ConfigError, RelayError, StorageError, UsageError
 from relay.core.paths import Home
 from relay.features.memory import requests, store_access
 from relay.features.memory.embedding import EmbedderUnavailable, minilm
-from relay.features.memory.records import ORIGIN, Memory, Place, Scope
-from relay.features.memory.requests import MemoryOps, MemoryRequest, applying
-from relay.features.memory.spec import StoreSpec
-from relay.features.memory.store_access import StoreAccess
-from tests.features.memory.local.test_vectors import Words
+from relay.features.memory.records import ORIGIN, Memory, Place, Scope, Tier
+from relay.features.memory.requests import MemoryOps, MemoryRequest
+from relay.features.memory.spec import StoreSpec, parse_store
+from relay.features.memory.store_access import StoreAccess, make_embedder
+from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
+from tests.features.memory.local.test_search import Words
 
 NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def home(isolated_home: Path) -> Home:
-    return Home(str(isolated_home))
 
 
 @pytest.fixture
@@ -154,20 +150,9 @@ def test_a_save_that_is_repeated_under_its_id_is_told_as_new(ask: Any) -> None:
     again = ask("save", text="the port is 6379", save_token="0123456789")
     assert again["outcome"] == first["outcome"] == "new" and again["memory"] == first["memory"]
     assert ask("save", text="the port is 6379", save_token="9876543210")["outcome"] == "same"
+    with pytest.raises(StorageError, match="another memory has the id"):
+        ask("save", text="an id is never given twice", save_token="0123456789")
     assert ask("stats")["count"] == 1
-
-
-def test_the_most_specific_place_comes_first(tmp_path: Path) -> None:
-    project = Place(Scope.PROJECT, str(tmp_path.resolve()))
-    user = Place(Scope.USER)
-    assert applying("Ada", project.owner) == [Place(Scope.AGENT, "ada"), project, user]
-    assert applying(None, None) == [user]
-
-
-def test_a_scope_that_does_not_exist_is_named_with_what_was_meant() -> None:
-    with pytest.raises(UsageError, match="there is no scope 'usr'") as caught:
-        MemoryRequest({"scope": "usr"}, "Ada", "run-1", 0).place()
-    assert caught.value.hint == "did you mean 'user'?"
 
 
 def asked(
@@ -179,23 +164,6 @@ def asked(
 def memory(scope: Scope, owner: str = "", agent: str | None = "Ada", where: str = "") -> Memory:
     meta = {ORIGIN: where} if where else {}
     return Memory("k23fb0fc", "x", Place(scope, owner), agent, None, 0, 0, None, meta)
-
-
-def test_an_agent_is_where_its_run_was_registered_whatever_it_says() -> None:
-    assert asked(cwd="/src/other").place() == Place(Scope.PROJECT, "/src/shop")
-    assert Place(Scope.PROJECT, "/src/other") not in asked(cwd="/src/other").places()
-    with pytest.raises(UsageError, match="there is no project here"):
-        asked(project=None, cwd="/src/other").place()
-
-
-@pytest.mark.parametrize(
-    "place",
-    [Place(Scope.PROJECT, "/src/other"), Place(Scope.AGENT, "bob")],
-    ids=["project", "agent"],
-)
-def test_what_is_of_others_is_none_of_an_agents(place: Place) -> None:
-    assert not asked().may_read(place)
-    assert asked(agent=None).may_read(place)
 
 
 @pytest.mark.parametrize(
@@ -226,3 +194,66 @@ def test_where_something_comes_from_is_written_by_relay_alone() -> None:
     long = "/" + "x" * 5000
     kept = (asked(project=long).meta() or {})[ORIGIN]
     assert len(kept) == 200 and long.endswith(kept[1:])
+
+
+# -- From what the configuration says to the backend and the embedder that are meant.
+
+USER = Place(Scope.USER)
+
+
+def embedder(home: Home, section: dict[str, Any], backend: str = "local") -> Any:
+    return make_embedder(parse_store(backend, {"embedder": section}).config, home)
+
+
+def test_a_model_that_is_asked_for_must_be_there(home: Home) -> None:
+    with pytest.raises(ConfigError) as caught:
+        embedder(home, {"provider": "minilm"})
+    assert caught.value.hint == "relay memory setup"
+
+
+def test_a_model_that_is_set_up_is_taken(models: Path, isolated_home: Path) -> None:
+    found = make_embedder({}, Home(str(isolated_home)))
+    assert found is not None and found.name == "all-MiniLM-L6-v2"
+    found.close()
+
+
+def test_each_server_is_asked_in_its_way(home: Home) -> None:
+    def reply(asked: Asked) -> Answer:
+        vectors = [[1.0, 0.0, 0.0] for _ in asked.body["input"]]
+        data = [{"index": n, "embedding": one} for n, one in enumerate(vectors)]
+        return Answer({"embeddings": vectors, "data": data})
+
+    with EmbeddingServer(reply) as server:
+        for section, path, name in (
+            ({"provider": "ollama"}, "/api/embed", "ollama:nomic-embed-text"),
+            ({"provider": "openai", "model": "m"}, "/v1/embeddings", "openai:m"),
+            ({"provider": "lmstudio", "model": "m"}, "/v1/embeddings", "openai:m"),
+        ):
+            found = embedder(home, {**section, "url": server.url, "apiKey": "k", "dims": 3})
+            assert found.embed(["x"]).shape == (1, 3)
+            assert (found.name, found.dims) == (name, 3)
+            assert server.asked[-1].path == path
+            assert server.asked[-1].headers["authorization"] == "Bearer k"
+
+
+def test_the_local_store_searches_with_it(home: Home) -> None:
+    """Two texts without a word in common, whose vectors are the same."""
+
+    def reply(asked: Asked) -> Answer:
+        return Answer({"embeddings": [[1.0, 0.5] for _ in asked.body["input"]]})
+
+    with EmbeddingServer(reply) as server:
+        section = {"provider": "ollama", "model": "m", "url": server.url}
+        store = StoreAccess(parse_store("local", {"embedder": section}), home).opened()
+        store.save("it listens on 6379", USER, agent=None, session=None, now_ms=0)
+        [hit] = store.search("which port?", [USER], 1, now_ms=1)
+        assert hit.tier is Tier.HYBRID and store.stats().embedder == "ollama:m"
+        store.close()
+
+
+def test_without_a_model_the_default_store_goes_by_words(home: Home) -> None:
+    store = StoreAccess(StoreSpec(), home).opened()
+    assert store.stats().tier is Tier.WORDS
+    store.close()
+    assert make_embedder({}, home) is None
+    assert embedder(home, {"provider": "none"}) is None

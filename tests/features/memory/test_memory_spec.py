@@ -11,7 +11,7 @@ import pytest
 
 from relay.core.errors import ConfigError, UsageError
 from relay.features.memory import spec as providers
-from relay.features.memory.settings import MemorySettings, memory_settings
+from relay.features.memory.settings import memory_settings
 from relay.features.memory.spec import StoreSpec, parse_llm, parse_store
 
 #: As the design document writes it.
@@ -25,13 +25,6 @@ def refused(backend: object, config: object) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         parse_store(backend, config)
     return caught.value
-
-
-def test_the_example_of_the_design_document() -> None:
-    assert parse_store("mem0", DESIGN).config == {
-        "vector_store": {"provider": "qdrant", "url": "http://localhost:6333"},
-        "embedder": {"provider": "ollama", "model": "nomic-embed-text"},
-    }
 
 
 def test_a_configuration_as_mem0_writes_it_is_the_same() -> None:
@@ -65,24 +58,13 @@ def test_a_configuration_as_mem0_writes_it_is_the_same() -> None:
         },
     }
     assert parse_store("mem0", as_mem0) == parse_store("mem0", flat)
-    assert parse_llm(as_mem0) == {
-        "provider": "openai",
-        "model": "m",
-        "temperature": 0.1,
-    }
-
-
-def test_each_backend_works_without_a_config() -> None:
-    assert parse_store("local") == StoreSpec() == StoreSpec.from_json(None)
-    embedded = {"vector_store": {"provider": "qdrant"}}
-    assert parse_store("mem0").config == parse_store("qdrant", {}).config == embedded
+    assert parse_llm(as_mem0) == {"provider": "openai", "model": "m", "temperature": 0.1}
 
 
 def test_the_server_of_qdrant_may_stand_beside_the_embedder() -> None:
     short = parse_store("qdrant", {"url": "http://q:6333", "apiKeyEnv": "Q", "collection": "c"})
     long = parse_store(
-        "qdrant",
-        {"vectorStore": {"url": "http://q:6333", "apiKeyEnv": "Q", "collectionName": "c"}},
+        "qdrant", {"vectorStore": {"url": "http://q:6333", "apiKeyEnv": "Q", "collectionName": "c"}}
     )
     assert short == long
 
@@ -221,20 +203,6 @@ def test_a_title_says_where_and_nothing_secret() -> None:
     assert StoreSpec("searcher", {}, "/c.py", "s").title == "the searcher of /c.py"
 
 
-def test_other_stores_have_other_keys() -> None:
-    specs = [
-        StoreSpec(),
-        parse_store("mem0"),
-        parse_store("qdrant"),
-        parse_store("qdrant", {"url": "http://q"}),
-        parse_store("qdrant", {"url": "http://q", "collection": "team"}),
-        StoreSpec("searcher", {}, "/a.py", "1"),
-        StoreSpec("searcher", {}, "/b.py", "1"),
-    ]
-    keys = {spec.key() for spec in specs}
-    assert len(keys) == len(specs) and all(len(key) == 16 for key in keys)
-
-
 @pytest.mark.parametrize(
     "spec",
     [
@@ -295,36 +263,11 @@ def test_nothing_large_is_imported_for_it() -> None:
     assert ours == {"relay.features.memory.spec"}
 
 
-def test_the_memory_of_the_design_document() -> None:
-    table = {
-        "backend": "mem0",
-        "config": {
-            "vectorStore": {"provider": "qdrant", "url": "http://localhost:6333"},
-            "embedder": {"provider": "ollama", "model": "nomic-embed-text"},
-        },
-    }
-    settings = memory_settings(table)
-    assert settings.backend == "mem0" and settings.store == parse_store("mem0", table["config"])
-
-
-def test_auto_save_asks_the_llm_that_is_configured() -> None:
-    llm = {"provider": "ollama", "model": "m"}
-    settings = memory_settings({"autoSave": True, "config": {"llm": llm}})
-    assert settings.auto_save and settings.llm == llm and settings.store == StoreSpec()
-
-
 def test_what_is_shown_of_it_holds_no_secret() -> None:
     config = {"vectorStore": {"url": "http://u:hidden@q", "apiKey": "hidden"}}
     config["llm"] = {"provider": "openai", "model": "m", "apiKey": "hidden"}
     shown = memory_settings({"backend": "mem0", "config": config}).shown()
     assert "hidden" not in str(shown) and shown["llm"]
-
-
-def test_a_searcher_is_made_by_its_file() -> None:
-    settings = memory_settings({"searcher": dict})
-    assert settings.searcher is dict
-    assert settings.of_file("/c.py", "s").store == StoreSpec("searcher", {}, "/c.py", "s")
-    assert MemorySettings().of_file("/c.py", "s").store == StoreSpec()
 
 
 @pytest.mark.parametrize(

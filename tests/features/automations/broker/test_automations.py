@@ -21,12 +21,7 @@ from relay.core.errors import RelayError, StorageError, Timeout
 from relay.core.ids import new_ulid
 from relay.core.message import HeldFor
 from relay.core.paths import Home
-from relay.features.automations import (
-    automation_rows,
-    automation_runs,
-    automations,
-    run_queues,
-)
+from relay.features.automations import automation_rows, automation_runs, automations, run_queues
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
 from relay.features.automations.automation_runner import AutomationRunner, RunAnswer
 from relay.features.automations.automation_runs import SeenEvent, SeenEvents
@@ -344,8 +339,7 @@ def test_a_circuit_opens_after_five_errors_and_one_probe_closes_or_opens_it_anew
             for content in contents:
                 client.request(EVENT, outside=outside(new_ulid(1), content))
             wait_until(
-                lambda: rows(home, "SELECT count(*) FROM due") == [(0,)],
-                what="all to be done",
+                lambda: rows(home, "SELECT count(*) FROM due") == [(0,)], what="all to be done"
             )
 
     def five_minutes_pass() -> None:
@@ -620,8 +614,7 @@ def test_an_update_takes_over_at_the_next_run_and_a_disabled_one_is_run_no_more(
         wait_until(lambda: len(rows(home, versions)) == 2, what="a run of the new version")
         client.request(AUTOMATION_DISABLE, name="waits", reason="enough")
         wait_until(
-            lambda: rows(home, "SELECT count(*) FROM due") == [(0,)],
-            what="nothing to be due",
+            lambda: rows(home, "SELECT count(*) FROM due") == [(0,)], what="nothing to be due"
         )
         assert sum(count for _, count in rows(home, versions)) == 3
         (tmp_path / "last").touch()

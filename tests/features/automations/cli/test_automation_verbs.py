@@ -63,6 +63,8 @@ def test_a_file_is_registered_and_shown(relay: Run, tmp_path: Path) -> None:
     )
     assert "last 100:    no runs" in relay("automation", "info", "codes").stdout
     assert "it has not run" in relay("automation", "runs", "codes").stderr
+    unknown = relay("automation", "info", "code")
+    assert unknown.returncode == 3 and "did you mean 'codes'?" in unknown.stderr
 
 
 def test_who_registers_for_tool_calls_learns_which_agents_report_them(

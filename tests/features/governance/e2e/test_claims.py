@@ -15,9 +15,7 @@ def row_of(name: str) -> dict[str, object]:
     return next(row for row in relay_json("agents") if row["name"] == name)
 
 
-def test_what_one_agent_changes_another_is_refused_until_the_turn_is_over(
-    tmp_path: Path,
-) -> None:
+def test_what_one_agent_changes_another_is_refused_until_the_turn_is_over(tmp_path: Path) -> None:
     folder = project(tmp_path, 'config = {"claims": "refuse"}\n')
     program = [hooked_agent(tmp_path)]
     with (

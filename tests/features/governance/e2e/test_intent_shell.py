@@ -42,7 +42,8 @@ def test_an_agent_selects_and_ends_its_intent_and_only_the_person_opens_it_again
         assert "only the person" in shell("select INT-001")
         assert reason(agent.writes(target)) == "INTENT_INACTIVE"
         relay("intent", "status", "INT-001", "IN_PROGRESS")
-        relay("intent", "select", "INT-001", "--agent", "Bob")
+        chosen = relay("intent", "select", "INT-001", "--agent", "Bob")
+        assert chosen == "Bob works on INT-001 from now on\n"
         assert agent.writes(target) == "written"
         changed = [row for row in trace(project) if row["metadata"].get("event") == "status"]
         assert [(row["agent"], row["metadata"]["to"]) for row in changed] == [

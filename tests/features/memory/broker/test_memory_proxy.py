@@ -161,29 +161,6 @@ def left(pid: int) -> None:
     wait_until(lambda: gone(pid), what="the worker's processes to end")
 
 
-def test_it_answers_and_ends_with_all_that_was_started(rig: Rig) -> None:
-    rig.says(fork="")
-    assert rig.save("one")["outcome"] == "new"
-    rig.says(fork=None)
-    assert rig.texts() == ["one"]
-    [pid] = rig.pids()
-    assert os.getpgid(pid) == pid != os.getpgrp()
-    rig.close()
-    left(pid)
-    rig.make()
-    assert rig.texts() == ["one"]
-    assert rig.log.lines == []
-
-
-def test_stores_are_open_side_by_side_in_one_process(rig: Rig) -> None:
-    rig.save("one")
-    rig.save("other", host="second")
-    assert rig.save("local", store=None)["outcome"] == "new"
-    assert (rig.texts(), rig.texts(host="second")) == (["one"], ["other"])
-    assert rig.texts(store=None) == ["local"]
-    assert rig.pids() == rig.pids("second")
-
-
 def test_nothing_of_the_stores_keys_is_in_its_arguments(rig: Rig) -> None:
     rig.save("one", store=store(api_key="hunter2"))
     process = Path(f"/proc/{rig.pids()[0]}")

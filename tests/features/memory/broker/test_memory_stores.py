@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ import pytest
 
 from relay.broker.client import BrokerClient, connect
 from relay.config import trust
-from relay.core.errors import RelayError, UsageError
+from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.memory import broker
-from relay.features.memory.ops import MEMORY_LIST, MEMORY_SAVE, MEMORY_SEARCH, MEMORY_STATS
+from relay.features.memory.ops import MEMORY_LIST, MEMORY_STATS
 from relay.protocol.broker_ops import STOP
 from tests.broker.support import (
     Json,
@@ -87,12 +86,6 @@ def store(home: Home, tmp_path: Path) -> Searched:
     return Searched(home, tmp_path / "store")
 
 
-@pytest.fixture
-def client(home: Home, served: None) -> Iterator[BrokerClient]:
-    with connect(home) as connected:
-        yield connected
-
-
 def there(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -157,13 +150,6 @@ def test_what_was_confirmed_outlives_a_broker_that_is_killed(home: Home, store: 
     ended(store.pids()[-1])
 
 
-def test_what_names_no_store_is_refused(client: BrokerClient) -> None:
-    wrong: list[Any] = [1, "local", [], {"backend": "oracle"}, {"backend": "custom"}, {"x": 1}]
-    for spec in wrong:
-        with pytest.raises(UsageError):
-            client.request(MEMORY_STATS, store=spec)
-
-
 def _ignoring(store: Searched, client: BrokerClient) -> None:
     try:
         store.ask(client, "search", cwd=CWD, query="hang")
@@ -186,11 +172,3 @@ def test_a_broker_that_stops_leaves_no_process_not_even_one_that_hangs(
         thread.join(60)
         assert not thread.is_alive()
     ended(store.pids()[0])
-
-
-def test_another_embedder_finds_what_is_there(client: BrokerClient) -> None:
-    client.request(MEMORY_SAVE, cwd=CWD, text="the tests need Redis")
-    spec = {"backend": "local", "config": {"embedder": {"provider": "none"}}}
-    found = client.request(MEMORY_SEARCH, query="redis", cwd=CWD, store=spec)["memories"]
-    assert [hit["text"] for hit in found] == ["the tests need Redis"]
-    assert client.request(MEMORY_STATS, store=spec)["store"] == spec

@@ -26,7 +26,7 @@ from tests.e2e.wrapped import (
     wrapped,
 )
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
-from tests.features.memory.qdrant_process import QdrantProcess
+from tests.features.memory.qdrant_server import QdrantProcess
 from tests.support import wait_until
 
 #: Says what it is told to say, keeps whatever else it reads in the file that is named.
@@ -275,10 +275,7 @@ def server(tmp_path: Path) -> Iterator[QdrantProcess]:
 
 @pytest.fixture
 def shop(
-    server: QdrantProcess,
-    tmp_path: Path,
-    models: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    server: QdrantProcess, tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
     """A project whose index is on the server; the command line works in it."""
     folder = project(tmp_path, ON_SERVER.format(backend="mem0", url=server.url))

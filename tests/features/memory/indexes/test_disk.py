@@ -11,7 +11,7 @@ import pytest
 
 from relay.features.memory.records import Outcome
 from tests.features.memory.indexes.opening import OPENERS, opened
-from tests.features.memory.indexes.test_store import NOW, OTHER, PROJECT, USER, save
+from tests.features.memory.local.test_store import NOW, OTHER, PROJECT, USER, save
 
 kinds = pytest.mark.parametrize("kind", sorted(OPENERS))
 DEADLINE = 120.0

@@ -15,7 +15,7 @@ from relay.features.memory.records import Tier
 from relay.features.memory.settings import MEMORY
 from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
-from tests.features.memory.indexes.test_store import FACTS, NOW, PROJECT, USER, save, texts
+from tests.features.memory.local.test_store import FACTS, NOW, PROJECT, USER, save, texts
 
 CONFIG = """\
 def search(query, limit, scope):
@@ -31,11 +31,6 @@ class Search:
 
 memory = {"searcher": %s}
 """
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(str(tmp_path / "home"))
 
 
 @pytest.fixture

@@ -51,20 +51,6 @@ def test_file_names_show_nothing_odd(path: str) -> None:
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.")
 
 
-def test_every_place_has_its_own_file() -> None:
-    places = [
-        Place(Scope.USER),
-        Place(Scope.PROJECT, "/src/shop"),
-        Place(Scope.PROJECT, "/old/shop"),
-        Place(Scope.AGENT, "shop"),
-    ]
-    names = {files.file_name(place) for place in places}
-    assert len(names) == 4 and "user.db" in names
-    assert any(name.startswith("project-shop-") for name in names)
-    assert files.file_name(Place(Scope.AGENT, "SHOP")) == files.file_name(places[3])
-    assert not files.is_ours("user.db-wal") and not files.is_ours("other.db")
-
-
 def test_only_the_owner_can_read(store: LocalStore) -> None:
     old = os.umask(0)
     try:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from relay.features.memory.local import search
-from relay.features.memory.local.search import WORDS_MAX, expression, words
+from relay.features.memory.embedding import EmbedderUnavailable
+from relay.features.memory.local import search, vectors
+from relay.features.memory.local.local_store import LocalStore
+from relay.features.memory.local.search import expression, words
+from relay.features.memory.local.vectors import VectorMeaning
 from relay.features.memory.records import Hit, Memory, Place, Scope, Tier
 
 
@@ -31,20 +38,6 @@ def found(index: sqlite3.Connection, query: str) -> bool:
     return rows.fetchone() is not None
 
 
-def test_stop_words_are_left_out_unless_there_is_nothing_else() -> None:
-    assert words("Which port is it on?") == ["port"]
-    assert words("to be or not to be") == ["to", "be", "or", "not"]
-    assert words("?!") == []
-
-
-def test_identifiers_fall_into_their_words() -> None:
-    assert words("relay.config_file --dry-run") == ["relay", "config", "file", "dry", "run"]
-
-
-def test_a_long_query_is_judged_by_its_first_words() -> None:
-    assert words(" ".join(f"w{n}" for n in range(500))) == [f"w{n}" for n in range(WORDS_MAX)]
-
-
 def test_operators_are_words(index: sqlite3.Connection) -> None:
     for query in ("redis NOT port", "redis AND nothing", 'NEAR("redis" 2)', "text:redis*"):
         assert found(index, query), query
@@ -63,25 +56,6 @@ def test_signs_around_a_word_do_not_hide_it(
     assert found(index, f"{signs} redis {signs} {text}")
 
 
-def test_words_alone_are_relative_to_the_best() -> None:
-    assert search.fuse({1: 4.0, 2: 1.0}, None) == {1: 1.0, 2: 0.25}
-    assert search.fuse({}, None) == {}
-
-
-def test_words_and_vectors_count_half_each() -> None:
-    scores = search.fuse({1: 4.0, 2: 2.0}, {2: 0.8, 3: 0.4, 4: -0.5})
-    assert scores == pytest.approx({1: 0.5, 2: 0.25 + 0.5, 3: 0.25, 4: 0.0})
-    assert search.best(scores, 2) == [2, 1]
-    assert search.fuse({1: 2.0}, {1: -0.5}) == {1: 0.5}
-
-
-def test_the_fit_is_absolute() -> None:
-    assert search.fit(1, 4, None) == 0.25
-    assert search.fit(1, 4, 0.75) == 0.5
-    assert search.fit(0, 0, 0.75) == 0.75
-    assert search.fit(0, 2, -1.0) == 0.0
-
-
 scores = st.floats(0.001, 1)
 
 
@@ -94,3 +68,166 @@ def test_a_step_decides_before_the_place(one: float, other: float) -> None:
         assert first is wide
     if one >= other:
         assert first is specific
+
+
+# -- Vectors beside the words: made when there is time, shared between processes, never in the
+# way.
+
+USER = Place(Scope.USER)
+PROJECT = Place(Scope.PROJECT, "/src/shop")
+#: What this embedder knows of the world.
+SAME = {"cache": "redis", "ship": "deploy", "release": "deploy", "bill": "invoice"}
+
+
+class Words:
+    """A bag of words as an embedder: words of one meaning have one direction."""
+
+    def __init__(self, name: str = "words", dims: int = 64) -> None:
+        self.name, self.dims = name, dims
+        self.asked: list[str] = []
+        self.away = False
+        self.closed = 0
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if self.away:
+            raise EmbedderUnavailable("the server is away", hint="start it")
+        self.asked += texts
+        out: NDArray[np.float32] = np.zeros((len(texts), self.dims), np.float32)
+        for row, text in zip(out, texts, strict=True):
+            row[0] = 0.05
+            for word in text.lower().split():
+                known = SAME.get(word, word).encode()
+                row[1 + zlib.crc32(known) % (self.dims - 1)] += 1
+            row /= np.sqrt(row @ row)
+        return out
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def embedder() -> Words:
+    return Words()
+
+
+@pytest.fixture
+def store(tmp_path: Path, embedder: Words) -> Iterator[LocalStore]:
+    store = LocalStore(str(tmp_path), VectorMeaning(embedder))
+    yield store
+    store.close()
+    assert embedder.closed >= 1
+
+
+def save(store: LocalStore, text: str, place: Place = PROJECT) -> Memory:
+    return store.save(text, place, agent=None, session=None, now_ms=1_795_000_000_000).memory
+
+
+def find(store: LocalStore, query: str) -> list[Memory]:
+    return [hit.memory for hit in store.search(query, [PROJECT, USER], 5, now_ms=1)]
+
+
+def test_a_save_does_not_wait_for_the_embedder(store: LocalStore, embedder: Words) -> None:
+    save(store, "Tests need Redis")
+    assert embedder.asked == [] and store.stats().pending == 1
+    assert store.catch_up(10) == 0
+    assert embedder.asked == ["Tests need Redis"]
+    assert store.stats().pending == 0
+    find(store, "redis")
+    assert embedder.asked[1:] == ["redis"]
+
+
+def test_catching_up_goes_in_steps(store: LocalStore) -> None:
+    for number in range(70):
+        save(store, f"fact {number}", PROJECT if number % 2 else USER)
+    assert store.catch_up(0) == 70
+    assert store.catch_up(50) == 20
+    find(store, "fact")  # a search makes some itself
+    assert store.stats().pending == 20 - search._FRESH
+    assert store.catch_up(50) == 0
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("broken"), np.zeros((1, 3)), [[0.5]]])
+def test_an_embedder_that_is_broken_costs_nothing_but_the_vectors(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    def broken(self: Words, texts: Sequence[str]) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    memory = save(store, "Tests need Redis")
+    monkeypatch.setattr(Words, "embed", broken)
+    assert find(store, "redis") == [memory]
+    assert "the embedder words" in store.stats().problem and store.stats().pending == 1
+
+
+def test_another_embedder_makes_them_anew(tmp_path: Path) -> None:
+    old = LocalStore(str(tmp_path), VectorMeaning(Words()))
+    memory = save(old, "Tests need Redis")
+    assert find(old, "cache") == [memory]
+    for other in (Words("others"), Words("words", 32)):
+        store = LocalStore(str(tmp_path), VectorMeaning(other))
+        assert store.stats().pending == 1
+        assert find(store, "cache") == [memory]
+        assert store.stats().pending == 0
+        store.close()
+    old.close()
+
+
+def test_a_vector_is_not_stored_for_a_text_that_changed(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, "Tests need Redis")
+    other = LocalStore(str(tmp_path))
+    embed = Words.embed
+
+    def slow(self: Words, texts: Sequence[str]) -> NDArray[np.float32]:
+        save(other, "tests need redis!")
+        return embed(self, texts)
+
+    monkeypatch.setattr(Words, "embed", slow)
+    assert store.catch_up(1) == 1
+    monkeypatch.undo()
+    assert store.catch_up(1) == 0
+    other.close()
+
+
+def test_the_matrix_grows_and_keeps_its_rows(store: LocalStore) -> None:
+    for size in (3, 100, 300):
+        store.restore(
+            Memory(f"{size}-{n:03}", f"fact{n} {size}", PROJECT, None, None, n, n)
+            for n in range(size)
+        )
+        assert store.catch_up(1000) == 0
+        assert find(store, f"fact{size - 1} {size}")[0].id == f"{size}-{size - 1:03}"
+
+
+def test_memory_for_matrices_is_bounded(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "MATRICES_MAX", 1)
+    places = [Place(Scope.PROJECT, f"/src/{number}") for number in range(3)]
+    for place in places:
+        save(store, "Tests need Redis", place)
+    for _ in range(2):
+        assert len(store.search("cache", places, 5, now_ms=1)) == 3
+        assert isinstance(store.meaning, VectorMeaning) and len(store.meaning._vectors) == 1
+
+
+def test_a_query_without_a_word_is_for_the_vectors(store: LocalStore) -> None:
+    memory = save(store, "Tests need Redis")
+    assert find(store, "?!") == [memory]
+
+
+def test_the_vector_of_what_is_forgotten_is_nobody_elses(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, "Tests need Redis")
+    gone = save(store, "Release on Monday")
+    assert find(store, "ship")[0] == gone
+    other = LocalStore(str(tmp_path))
+    other.forget(gone.id)
+    new = save(other, "Prices are integers")  # SQLite gives it the row that has become free
+    monkeypatch.setattr(search, "_FRESH", 0)
+    assert new not in find(store, "ship")
+    assert store.catch_up(5) == 0
+    assert new in find(store, "prices")
+    other.close()

@@ -264,13 +264,6 @@ def all(event):
     assert rows(home, "SELECT 1 FROM events WHERE channel='chat'") == []
 
 
-def test_what_is_asked_for_is_as_it_was_registered(home: Home, configure: Configure) -> None:
-    """The manifest names the channels, so that a broker starts the worker for them."""
-    path = configure('relay.adapter("chat").send(print)')
-    [manifest] = Path(home.root, "cache").glob("manifest-*.json")
-    assert json.loads(manifest.read_text())["channel_adapters"] == ["chat"], path
-
-
 def test_a_persona_is_told_who_speaks_and_where_the_files_are(
     home: Home, served: None, configure: Configure, tmp_path: Path
 ) -> None:

@@ -20,12 +20,7 @@ from relay.core.paths import Home
 from relay.core.processes import read_process
 from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import STATE, TURN
-from tests.broker.support import (
-    Json,
-    register,
-    stop_broker,
-    wait_for_broker,
-)
+from tests.broker.support import Json, register, stop_broker, wait_for_broker
 from tests.broker.test_durability import Flood
 from tests.support import wait_until
 

@@ -25,16 +25,16 @@ from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import EVENT, SEND, SHOW, STATE
 from relay.protocol.op import Auth
 from tests.broker.fixtures import Configure
-from tests.broker.support import (
-    LineLog,
-    broker_process,
-    kill_broker,
-    register,
-    wait_for_broker,
-)
+from tests.broker.support import LineLog, broker_process, kill_broker, register, wait_for_broker
 from tests.support import wait_until
 
 Json = dict[str, Any]
+
+
+@pytest.fixture
+def config(served: None, configure: Configure) -> Configure:
+    """The user's configuration, and a broker."""
+    return configure
 
 
 def rows(home: Home, query: str) -> list[tuple[Any, ...]]:
@@ -47,8 +47,7 @@ def settled(home: Home, events: int) -> None:
 
     def done() -> bool:
         [(found, due)] = rows(
-            home,
-            "SELECT (SELECT count(*) FROM evaluations), (SELECT count(*) FROM due)",
+            home, "SELECT (SELECT count(*) FROM evaluations), (SELECT count(*) FROM due)"
         )
         return found >= events and not due
 
@@ -76,9 +75,9 @@ def broken(event):
 
 
 def test_what_fires_becomes_dispatches_and_all_that_was_said_is_kept(
-    home: Home, served: None, configure: Configure
+    home: Home, config: Configure
 ) -> None:
-    configure(FAMILY)
+    config(FAMILY)
     with connect(home) as client:
         id_ = client.request(EVENT, outside=outside("1", "your code"))["id"]
         settled(home, 3)
@@ -110,11 +109,11 @@ def test_what_fires_becomes_dispatches_and_all_that_was_said_is_kept(
 
 
 def test_a_project_evaluates_its_own_agents_and_the_person_everything(
-    home: Home, served: None, configure: Configure, tmp_path: Path
+    home: Home, config: Configure, tmp_path: Path
 ) -> None:
     shop = tmp_path / "shop"
-    configure("@relay.route\ndef own(event): return event.sender")
-    configure("@relay.route\ndef shop(event): return True", shop)
+    config("@relay.route\ndef own(event): return event.sender")
+    config("@relay.route\ndef shop(event): return True", shop)
     with connect(home) as person:
         for name, cwd in (("Inside", shop / "src"), ("Outside", tmp_path)):
             cwd.mkdir(parents=True, exist_ok=True)
@@ -137,9 +136,9 @@ def test_a_project_evaluates_its_own_agents_and_the_person_everything(
 
 
 def test_a_hook_that_disables_itself_fires_once_until_it_is_enabled(
-    home: Home, served: None, configure: Configure
+    home: Home, config: Configure
 ) -> None:
-    configure("@relay.route\ndef once(event): return {'fire': True, 'disableHook': True}")
+    config("@relay.route\ndef once(event): return {'fire': True, 'disableHook': True}")
     fired = "SELECT count(*) FROM dispatches"
     with connect(home) as client:
         client.request(EVENT, outside=outside("1"))
@@ -153,10 +152,8 @@ def test_a_hook_that_disables_itself_fires_once_until_it_is_enabled(
     assert rows(home, fired) == [(2,)]
 
 
-def test_events_in_flight_together_fire_a_one_shot_once(
-    home: Home, served: None, configure: Configure
-) -> None:
-    configure(
+def test_events_in_flight_together_fire_a_one_shot_once(home: Home, config: Configure) -> None:
+    config(
         "import time\n@relay.route\ndef once(event):\n    time.sleep(0.2)\n"
         "    return HookResult(fire=True, disable_hook=True)"
     )
@@ -188,9 +185,9 @@ def second(event):
     ids=["apart", "same-session"],
 )
 def test_dispatches_to_one_session_are_merged_only_where_that_is_asked_for(
-    home: Home, served: None, configure: Configure, merge: str, allowed: list[list[str]]
+    home: Home, config: Configure, merge: str, allowed: list[list[str]]
 ) -> None:
-    configure(f"relay = Relay(merge={merge!r})\n{SAME}")
+    config(f"relay = Relay(merge={merge!r})\n{SAME}")
     with connect(home) as client:
         client.request(EVENT, outside=outside("1"))
         settled(home, 2)
@@ -199,10 +196,10 @@ def test_dispatches_to_one_session_are_merged_only_where_that_is_asked_for(
 
 
 def test_a_worker_that_dies_is_asked_again_and_the_event_that_ends_it_is_given_up(
-    home: Home, served: None, configure: Configure
+    home: Home, config: Configure
 ) -> None:
     """The others pass, each evaluated, though they were under way with it."""
-    configure(
+    config(
         "import os, time\n@relay.route\ndef deadly(event):\n    time.sleep(0.05)\n"
         "    if event.content == 'die': os._exit(3)\n    return True"
     )
@@ -225,9 +222,9 @@ def test_a_worker_that_dies_is_asked_again_and_the_event_that_ends_it_is_given_u
 
 
 def test_a_function_that_takes_too_long_costs_only_its_own_part(
-    home: Home, served: None, configure: Configure
+    home: Home, config: Configure
 ) -> None:
-    configure(
+    config(
         "import time\n@relay.route(timeout=0.2)\ndef slow(event): time.sleep(60)\n"
         "@relay.route\ndef quick(event): return True"
     )
@@ -239,10 +236,10 @@ def test_a_function_that_takes_too_long_costs_only_its_own_part(
 
 
 def test_a_function_that_hangs_again_and_again_is_switched_off_and_its_workers_are_replaced(
-    home: Home, served: None, configure: Configure, tmp_path: Path
+    home: Home, config: Configure, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    configure(
+    config(
         "import os\n@relay.route(timeout=0.2)\ndef spins(event):\n"
         "    while 'spin' in event.content: pass\n"
         f"@relay.route\ndef quick(event):\n    with open({str(pids)!r}, 'a') as file:\n"
@@ -271,10 +268,8 @@ def test_a_function_that_hangs_again_and_again_is_switched_off_and_its_workers_a
     assert rows(home, "SELECT count(*) FROM evaluations WHERE error NOT NULL") == [(5,)]
 
 
-def test_what_no_ledger_can_hold_is_an_error_of_its_function(
-    home: Home, served: None, configure: Configure
-) -> None:
-    configure(
+def test_what_no_ledger_can_hold_is_an_error_of_its_function(home: Home, config: Configure) -> None:
+    config(
         "@relay.route\ndef number(event): return {'fire': True, 'context': {'extracted':"
         " {'n': 1e999}}}\n"
         "@relay.route\ndef text(event): return {'fire': True, 'routing': {'session': '\\ud800'}}"
@@ -288,12 +283,12 @@ def test_what_no_ledger_can_hold_is_an_error_of_its_function(
 
 
 def test_what_relay_itself_cannot_store_is_all_taken_back_and_said(
-    home: Home, served: None, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    home: Home, config: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise ValueError("a fault of relay's")
 
-    configure("@relay.route\ndef once(event): return {'fire': True, 'disable_hook': True}")
+    config("@relay.route\ndef once(event): return {'fire': True, 'disable_hook': True}")
     with connect(home) as client, monkeypatch.context() as patched:
         patched.setattr(evaluation, "add_dispatches", broken)
         client.request(EVENT, outside=outside("1"))
@@ -308,9 +303,9 @@ def test_what_relay_itself_cannot_store_is_all_taken_back_and_said(
 
 
 def test_what_is_not_trusted_any_more_or_cannot_run_evaluates_nothing_and_says_so(
-    home: Home, served: None, configure: Configure
+    home: Home, config: Configure
 ) -> None:
-    path = configure("@relay.route\ndef any(event): return True")
+    path = config("@relay.route\ndef any(event): return True")
     with connect(home) as client:
         Path(path).write_text("changed")
         client.request(ROUTES)  # the broker looks again
@@ -344,10 +339,10 @@ def test_a_killed_broker_goes_on_with_what_is_due_and_dispatches_once(
 
 
 def test_dispatches_carry_on_the_chain_of_what_the_agent_said(
-    home: Home, served: None, configure: Configure
+    home: Home, config: Configure
 ) -> None:
     """What an agent says after a message of another one is one hop further; so is what follows."""
-    configure("@relay.route\ndef every(event): return True")
+    config("@relay.route\ndef every(event): return True")
     with register(home, "Ann", run="a") as ann, register(home, "Bob", run="b") as bob:
         id_ = ann.request(SEND, to="Bob", body="hi")["id"]
         for state in ("delivering", "submitted"):
@@ -359,9 +354,9 @@ def test_dispatches_carry_on_the_chain_of_what_the_agent_said(
 
 
 def test_an_agent_tells_no_events_that_only_sessions_tell_and_switches_no_hooks(
-    home: Home, served: None, configure: Configure
+    home: Home, config: Configure
 ) -> None:
-    configure("@relay.route\ndef any(event): return True")
+    config("@relay.route\ndef any(event): return True")
     with register(home, "Ann", run="a"), connect(home) as inside:
         auth: Auth = {"run": "a", "token": "secret"}
         for kind in ("tool_call", "timer_tick", "output", "idle", "session_end"):
@@ -375,12 +370,12 @@ def test_an_agent_tells_no_events_that_only_sessions_tell_and_switches_no_hooks(
 
 
 def test_a_worker_speaks_for_the_person_and_not_for_a_run(
-    home: Home, served: None, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    home: Home, config: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever environment its broker was started with; its folder is not importable."""
     for name in ("RELAY_RUN", "RELAY_TOKEN", "RELAY_SOCKET"):
         monkeypatch.setenv(name, "stolen")
-    path = configure(
+    path = config(
         "import os, sys\n@relay.route\ndef env(event):\n"
         "    found = {k: v for k, v in os.environ.items() if k.startswith('RELAY_')}\n"
         "    found['path'] = sys.path\n"

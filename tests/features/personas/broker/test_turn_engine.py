@@ -433,6 +433,10 @@ else:
 """
 
 
+#: What the processes of a headless persona were asked.
+Requests = Callable[[], list[Json]]
+
+
 class Spec:
     name = "atlas"
     mode = "headless"
@@ -445,7 +449,7 @@ class Spec:
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], list[Json]]:
+def requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Requests:
     """The persona atlas is headless; what its processes were asked."""
     notes, script = tmp_path / "notes", tmp_path / "runner.py"
     script.write_text(_RUNNER)
@@ -458,7 +462,7 @@ def requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], li
 
 
 def test_a_headless_persona_goes_on_with_its_conversation(
-    requests: Callable[[], list[Json]], home: Home, served: None
+    requests: Requests, home: Home, served: None
 ) -> None:
     with connect(home) as client:
         dispatch(client, "first")
@@ -482,7 +486,7 @@ def test_a_headless_persona_goes_on_with_its_conversation(
 
 
 def test_a_process_that_dies_is_followed_by_one_that_knows(
-    requests: Callable[[], list[Json]], home: Home, served: None
+    requests: Requests, home: Home, served: None
 ) -> None:
     with connect(home) as client:
         dispatch(client, "die")
@@ -492,7 +496,7 @@ def test_a_process_that_dies_is_followed_by_one_that_knows(
 
 
 def test_what_fails_for_good_is_dead_and_can_be_tried_again_or_dropped(
-    requests: Callable[[], list[Json]], home: Home, served: None
+    requests: Requests, home: Home, served: None
 ) -> None:
     with connect(home) as client:
         id_ = dispatch(client, "fail")
@@ -508,7 +512,7 @@ def test_what_fails_for_good_is_dead_and_can_be_tried_again_or_dropped(
 
 
 def test_a_program_that_is_not_logged_in_waits_for_the_person_and_is_an_item(
-    requests: Callable[[], list[Json]], home: Home, served: None, tmp_path: Path
+    requests: Requests, home: Home, served: None, tmp_path: Path
 ) -> None:
     why = "atlas takes no turn: its program is not logged in: Not logged in; log in with it, then"
     with connect(home) as client:
@@ -536,7 +540,7 @@ def test_a_program_that_is_not_logged_in_waits_for_the_person_and_is_an_item(
 
 
 def test_an_interrupt_ends_the_process_goes_first_and_leaves_the_queue(
-    requests: Callable[[], list[Json]], home: Home, served: None
+    requests: Requests, home: Home, served: None
 ) -> None:
     with connect(home) as client:
         dispatch(client, "wait")
@@ -563,7 +567,7 @@ def test_an_interrupt_ends_the_process_goes_first_and_leaves_the_queue(
     ids=["deadline", "lease"],
 )
 def test_a_process_that_hangs_is_killed(
-    requests: Callable[[], list[Json]],
+    requests: Requests,
     home: Home,
     served: None,
     monkeypatch: pytest.MonkeyPatch,
@@ -589,7 +593,7 @@ def alive(asked: list[Json]) -> list[int]:
 
 
 def test_a_broker_that_ends_in_the_middle_of_it_is_followed_by_one_that_begins_it_again(
-    requests: Callable[[], list[Json]], home: Home
+    requests: Requests, home: Home
 ) -> None:
     with broker_thread(home), connect(home) as client:
         dispatch(client, "wait")
@@ -603,7 +607,7 @@ def test_a_broker_that_ends_in_the_middle_of_it_is_followed_by_one_that_begins_i
 
 
 def test_what_waits_for_an_agent_that_goes_is_taken_by_the_headless_persona(
-    requests: Callable[[], list[Json]], home: Home, atlas: Persona
+    requests: Requests, home: Home, atlas: Persona
 ) -> None:
     with connect(home) as client:
         dispatch(client, "first")
@@ -617,7 +621,7 @@ def test_what_waits_for_an_agent_that_goes_is_taken_by_the_headless_persona(
 
 
 def test_what_waits_or_runs_can_be_dropped_by_its_id(
-    requests: Callable[[], list[Json]], home: Home, served: None
+    requests: Requests, home: Home, served: None
 ) -> None:
     with connect(home) as client:
         running = dispatch(client, "wait")
@@ -634,10 +638,7 @@ def test_what_waits_or_runs_can_be_dropped_by_its_id(
 
 
 def test_an_agent_that_ends_where_nothing_can_be_stored_ends_no_process_s_turn(
-    requests: Callable[[], list[Json]],
-    home: Home,
-    served: None,
-    monkeypatch: pytest.MonkeyPatch,
+    requests: Requests, home: Home, served: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails: list[str] = []
     commit = Ledger.commit
@@ -664,10 +665,7 @@ def test_an_agent_that_ends_where_nothing_can_be_stored_ends_no_process_s_turn(
 
 
 def test_what_has_left_its_group_ends_with_the_broker(
-    requests: Callable[[], list[Json]],
-    home: Home,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    requests: Requests, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = tmp_path / "left"
     runner = (
@@ -722,7 +720,7 @@ def stored(
 
 
 def test_a_dead_dispatch_is_told_to_the_agent_or_to_who_is_known_elsewhere_and_of_strangers_to_you(
-    requests: Callable[[], list[Json]], home: Home
+    requests: Requests, home: Home
 ) -> None:
     with broker_thread(home), register(home, "Bob", "run-8"):
         pass  # he is known, and away
@@ -743,9 +741,7 @@ def test_a_dead_dispatch_is_told_to_the_agent_or_to_who_is_known_elsewhere_and_o
     assert (channel, text) == ("mail", "“fail: a friend's” is not answered: it cannot.")
 
 
-def test_what_goes_on_without_a_person_is_held_for_it(
-    requests: Callable[[], list[Json]], home: Home
-) -> None:
+def test_what_goes_on_without_a_person_is_held_for_it(requests: Requests, home: Home) -> None:
     stored(home, "round and round", hops=21)
     with broker_thread(home), connect(home) as client:
         wait_until(lambda: states(client, dead=True), what="its death")
@@ -756,7 +752,7 @@ def test_what_goes_on_without_a_person_is_held_for_it(
 
 
 def test_one_who_goes_on_for_too_long_in_a_group_is_told_of_once_and_stops_nobody_else(
-    requests: Callable[[], list[Json]], home: Home
+    requests: Requests, home: Home
 ) -> None:
     for text, sender, hops in (("a", "ann", 0), ("b", "bot", 21), ("c", "bot", 21)):
         stored(home, text, sender=sender, channel="chat", hops=hops, group="g")
@@ -825,11 +821,6 @@ def test_an_agent_that_is_asked_by_itself_reads_words_of_its_person(home: Home) 
 
 def asked(text: str, **more: object) -> AskedMessage:
     return AskedMessage("1", "ann", "chat", text, **more)  # type: ignore[arg-type]
-
-
-def test_a_message_alone_is_told_as_it_is() -> None:
-    made = assemble([asked("hello")], ())
-    assert (made.system_prompt, made.prompt, made.body) == (None, "hello", "hello")
 
 
 def test_everything_stands_in_its_section_and_the_message_comes_last() -> None:

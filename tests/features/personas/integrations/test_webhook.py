@@ -230,10 +230,7 @@ async def test_answers_are_posted_back(tmp_path: Path) -> None:
             relay,
             port=1,
             tokens={"stripe": file, "git": OTHER},
-            callbacks={
-                "stripe": f"http://127.0.0.1:{port}/stripe",
-                "git": "http://127.0.0.1:1/",
-            },
+            callbacks={"stripe": f"http://127.0.0.1:{port}/stripe", "git": "http://127.0.0.1:1/"},
         )
         [adapter] = relay.registry.channel_adapters()
         send: Any = adapter.send

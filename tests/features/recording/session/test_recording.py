@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay.core.asciicast import INPUT, KEYS, MARKER, OUTPUT, RESIZE, WORDS, CastEvent, read
+from relay.core.asciicast import KEYS, OUTPUT, RESIZE, CastEvent, read
 from relay.core.errors import RelayError, UsageError
 from relay.directive.redact import redact
 from relay.features.recording import recording
@@ -35,27 +35,6 @@ def written(*records: tuple[str, float, bytes]) -> list[CastEvent]:
     text = HEADER + "".join(writer.record(*record) for record in records)
     text += writer.record("end", records[-1][1] if records else 0.0, b"")
     return list(read(text.splitlines(keepends=True))[1])
-
-
-def test_events_keep_their_times_and_kinds() -> None:
-    events = written(
-        (OUTPUT, 0.5, b"hello\r\n"),
-        (RESIZE, 0.6, b"90x30"),
-        (KEYS, 0.7, b"typed"),
-        (KEYS, 0.8, b"cleared"),
-        (WORDS, 0.9, b"\x1b[200~from Bob\x1b[201~"),
-        (MARKER, 1.0, b"the agent is stopped"),
-        (INPUT, 1.5, b"ls\r"),
-    )
-    assert events == [
-        CastEvent(0.5, "o", "hello\r\n"),
-        CastEvent(0.6, "r", "90x30"),
-        CastEvent(0.7, "k", "typed"),
-        CastEvent(0.8, "k", "cleared"),
-        CastEvent(0.9, "w", "\x1b[200~from Bob\x1b[201~"),
-        CastEvent(1.0, "m", "the agent is stopped"),
-        CastEvent(1.5, "i", "ls\r"),
-    ]
 
 
 def test_characters_that_are_cut_are_joined_and_what_is_none_is_replaced() -> None:
@@ -196,28 +175,6 @@ def test_a_whole_recording(run: Run, path: Path) -> None:
     )
     assert header["command"] == f"curl -H 'Authorization: token {'*' * 40}'"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_the_pump_was_killed(run: Run, path: Path) -> None:
-    run.output(b"hi")
-    assert run.missing(exited=False) == recording.ENDED
-    assert lines(path)[0][1:] == ["o", "hi"] and "recording ends here" in lines(path)[1][2]
-
-
-def test_a_session_that_was_started_again_does_not_go_on_with_it(path: Path) -> None:
-    run = Run(path, restarts=1)
-    run.output(b"hi")
-    assert run.missing() == recording.STARTED_AGAIN
-    assert path.read_text() == ""
-
-
-def test_a_session_that_was_killed_leaves_what_it_had_written(path: Path) -> None:
-    given = Recording(str(path), overwrite=False)
-    os.write(given.fds["record"], HEADER.encode())
-    for fd in given.fds.values():
-        os.close(fd)
-    assert given.finish().endswith(recording.ENDED)
-    assert path.read_text() == HEADER
 
 
 def test_a_session_that_does_not_come_to_an_end(
