@@ -125,6 +125,12 @@ def test_what_does_not_go_on_is_told_once_until_something_changes(state: str) ->
     assert len(say(outbox, answer)) == 1
 
 
+def test_why_a_message_to_another_machine_is_kept_is_told_in_the_words_of_the_link() -> None:
+    bob = {"to": "Bob@server", "state": "queued", "reason": "server is away"}
+    (text,) = say(Outbox(), {"id": "id1", "deliveries": [bob]})
+    assert text == "the message to Bob@server is kept: server is away"
+
+
 def test_the_same_notice_is_told_once_then_counted() -> None:
     outbox = Outbox()
 
