@@ -41,7 +41,7 @@ REST = "not alone and not agents and not smoke and (not unit or hypothesis)"
 #: Where the tests of a kind are, so that not each process of pytest's reads all tests for them.
 FOLDERS = {
     "alone": ["tests/fidelity"],
-    "agents": ["tests/real_agents", "tests/features/agent_check"],
+    "agents": ["tests/real_agents", "tests/features/agent_check", "tests/features/link"],
 }
 
 
@@ -220,7 +220,7 @@ def pip_for(python: Path) -> list[str]:
     """
     wheels = sorted((ROOT / ".ci" / "wheels").glob("pip-*.whl"))
     if not wheels:
-        raise SetupError(f"there is no pip in {ROOT / '.ci' / 'wheels'}: the clone is not whole")
+        raise SetupError(f"there is no pip in {ROOT / '.ci' / 'wheels'}: the clone is incomplete")
     return [str(python), str(wheels[-1] / "pip")]
 
 

@@ -20,7 +20,7 @@ def test_the_wheel_in_the_clone_is_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = subprocess.run([*pip, "--version"], capture_output=True, text=True, timeout=60)
     assert shown.stdout.startswith("pip ") and ".ci/wheels" in shown.stdout
     monkeypatch.setattr(bootstrap, "ROOT", Path("/nonexistent"))
-    with pytest.raises(SetupError, match="the clone is not whole"):
+    with pytest.raises(SetupError, match="the clone is incomplete"):
         bootstrap.pip_for(Path(sys.executable))
 
 

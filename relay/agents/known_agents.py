@@ -189,7 +189,7 @@ def _why(kind: str, launch: Mapping[str, Any], said: str) -> str:
     if launch.get(said):
         return str(launch[said])
     if kind == "command":  # ``codex exec``, ``claude mcp``
-        return "nothing is put into what is no conversation in this terminal"
+        return "relay gives nothing to a run that is not a conversation in this terminal"
     if kind not in HOOK_CODECS:
         return f"{kind or 'this program'} has no hooks of its own for them"
     return "that there are such hooks could not be told before the agent started"

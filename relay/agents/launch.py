@@ -333,7 +333,10 @@ def _as_it_is(argv: list[str], error: Exception) -> Launch:
     start = after_module(argv)
     kind = argv[start - 1] if start else program(argv)
     words = f"how to start it could not be told ({type(error).__name__}: {error})"
-    data: dict[str, object] = {"heard": False, "degraded": f"{words}: it is heard by its screen"}
+    data: dict[str, object] = {
+        "heard": False,
+        "degraded": f"{words}: relay reads its screen instead",
+    }
     data["ungated"] = data["untold"] = words
     return Launch(list(argv), {}, kind, data)
 

@@ -320,8 +320,8 @@ class Directory:
             )
         if standing.place is Membership.UNKNOWN and (known or auth is None):
             raise RelayError(
-                "it cannot be told who asks: the process has gone, runs in another container, or"
-                " has ancestors that cannot be seen",
+                "relay cannot tell who is asking: the process has gone, runs in another container,"
+                " or has ancestors that cannot be seen",
                 hint="relay doctor says more",
                 code="forbidden",
             )

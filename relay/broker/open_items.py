@@ -190,7 +190,7 @@ def choice_of(item: Item, words: str) -> int:
             "relay does not see what can be chosen there",
             hint=f"answer it at its own terminal: relay attach {item['agent']}",
         )
-    raise UsageError(f"{words[:100]!r} is none of its choices", hint=shown)
+    raise UsageError(f"{words[:100]!r} is not one of its choices", hint=shown)
 
 
 def answer_event(

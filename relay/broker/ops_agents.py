@@ -125,7 +125,7 @@ class AgentOps:
         client, fields = request.client, request.fields
         name, run, token = fields["name"], fields["run"], fields["token"]
         if not name or not run or not token:
-            raise UsageError("to register takes a name, a run and a token")
+            raise UsageError("registering needs a name, a run and a token")
         if not valid_name(name):
             raise UsageError(
                 f"{name!r} cannot be an agent's name",

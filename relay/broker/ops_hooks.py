@@ -332,7 +332,7 @@ def _line(pending: _Pending, answer: AnswerToAsk) -> bytes:
     """The line for the asker: the session's response or error, or why there is none."""
     n, response, error = pending.n, answer.get("response"), answer.get("error")
     ended, pending.ended = pending.ended, None
-    problem = "the session's response is no response"
+    problem = "the session's response makes no sense"
     try:
         if isinstance(error, dict) and not too_deep(error, DEPTH_MAX):
             failed = error_from(error)

@@ -137,7 +137,7 @@ def _wanted(fields: SpawnQuery) -> Json:
         "options": fields.get("options") or [],
     }
     if not valid_name(fields["name"]) or not fields["command"]:
-        raise UsageError("to start an agent takes a name and a command")
+        raise UsageError("starting an agent needs a name and a command")
     if sum(len(word) for part in wanted.values() for word in part) > _WANTED_MAX:
         raise UsageError(f"a command line of more than {_WANTED_MAX} characters")
     return wanted

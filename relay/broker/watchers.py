@@ -377,7 +377,7 @@ class Watchers:
         """For features: a row of one of their kinds. ``names``: the agents whose row it is; only
         they, and who may follow what happens to others, get it. Raises ValueError."""
         if what not in self.kinds - WATCHED:
-            raise ValueError(f"{what} is no kind of rows of a feature")
+            raise ValueError(f"{what} is not a kind of row that a feature can have")
         shown: Json = {"names": list(names)}
         for name, value in fields.items():
             shown[name] = self._ledger.shown(value) if isinstance(value, str) else value

@@ -62,8 +62,8 @@ def add(verbs: Parser) -> None:
         "answer",
         "relay answer Bob 2\n  relay answer 4QXK 7Z2M yes\n"
         '  relay answer 4QXK no --note "not on a Friday"\n  relay answer --all no',
-        description="Answer a question, an approval or a held message. Of a question the choice is"
-        " typed at the agent, if the very same one still stands there.",
+        description="Answer a question, an approval or a held message. The answer to a question is"
+        " typed at the agent only while it still asks the very same thing.",
     )
     answer.add_argument(
         "which",
@@ -153,7 +153,7 @@ def show_items(rows: list[Item]) -> None:
             _print_whole(_QUOTED, line, width)
         for at, one in enumerate(item["choices"]):
             mark = ">" if at == item["chosen"] else " "
-            _print_whole(f"  {mark} ", f"{one['key']}: {one['label']}", width)
+            _print_whole(f"  {mark} ", f"{one['key']}: {one['label']}", width, "    ")
 
 
 def show_questions(names: list[str]) -> None:
@@ -206,15 +206,16 @@ def _tell_answer(answer: Any, code: str = "") -> None:
     if answer.get("gone"):
         output.note("done: the question has left its screen")
     elif answer.get("gone") is False:
-        output.note(f"typed, but something still stands there: relay peek {agent}")
+        output.note(f"typed, but its screen still shows a question: relay peek {agent}")
 
 
-def _print_whole(before: str, line: str, width: int | None) -> None:
-    """A line, broken where the terminal would break it: what comes then could look like relay's."""
+def _print_whole(before: str, line: str, width: int | None, again: str = "") -> None:
+    """A line, broken where the terminal would break it: what comes then could look like relay's.
+    ``again`` stands before the other rows."""
     shown = visible(line)
     room = max(_LEAST, width - len(before)) if width else len(shown) or 1
     for at in range(0, len(shown) or 1, room):
-        output.data(before + shown[at : at + room])
+        output.data((before if not at else again or before) + shown[at : at + room])
 
 
 def answer_verb(options: Options) -> int:

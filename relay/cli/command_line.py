@@ -150,5 +150,5 @@ def fault() -> RelayError:
     log = Log(os.path.join(home.logs, "cli.log"), redact)
     log.fault()
     return RelayError(
-        "relay met a fault of its own", hint=f"the details are in {log.path}", code="internal"
+        "internal error in relay", hint=f"the details are in {log.path}", code="internal"
     )

@@ -79,7 +79,7 @@ def add(verbs: Parser) -> None:
         ("show", run_show, "the values that apply, and where each comes from"),
         ("check", run_check, "find mistakes; a file that is not trusted is read, not run"),
     ):
-        kind = kinds.add_parser(name, help=text, description=text.capitalize() + ".")
+        kind = kinds.add_parser(name, help=text)
         kind.add_argument("path", nargs="?", metavar="PATH", help="default: what applies here")
         kind.add_argument("--json", action="store_true", help="print JSON")
         kind.set_defaults(run=function)

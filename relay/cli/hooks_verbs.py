@@ -67,8 +67,8 @@ def add(verbs: Parser) -> None:
 
     test = own.add_parser(
         "test",
-        help="run the hooks for an event that did not happen",
-        description="Run the hooks for an event that did not happen, and show what would "
+        help="run the hooks for a made-up event",
+        description="Run the hooks for a made-up event, and show what would "
         "follow. The hooks really run; what functions send or inject is only shown.",
     )
     _event(test)
@@ -217,7 +217,7 @@ def _log_cells(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def run_test(options: Options) -> int:
-    """Run the hooks for an event that did not happen; nothing is sent or injected."""
+    """Run the hooks for a made-up event; nothing is sent or injected."""
     try:
         event = event_name(options.event)
     except RegistrationError as error:

@@ -32,7 +32,7 @@ def add(verbs: Parser) -> None:
         "  relay ledger compact --before 90d",
     )
     own = group.add_subparsers(dest="ledger_verb", alone="query")
-    asked = _sub(own, "query", "what a SELECT finds; nothing can be written", query_verb)
+    asked = _sub(own, "query", "run a SELECT; nothing can be written", query_verb)
     text = "one SELECT; docs/ledger.md has the tables (how many events of each kind)"
     asked.add_argument("sql", metavar="SQL", nargs="?", default=_KINDS, help=text)
     asked.add_argument("--limit", type=count, metavar="N", help=f"at most N rows ({_ROWS})")
@@ -40,10 +40,10 @@ def add(verbs: Parser) -> None:
         "--timeout", type=wait_seconds, metavar="S", help="seconds that it may take (10)"
     )
     asked.add_argument("--json", action="store_true", help="print JSON")
-    export = _sub(own, "export", "write both ledgers as JSON lines, one a row", export_verb)
+    export = _sub(own, "export", "write both ledgers as JSON lines, one per row", export_verb)
     export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")
     export.add_argument("--force", action="store_true", help="replace an existing file")
-    _sub(own, "reindex", "make the index of --grep anew", reindex_verb)
+    _sub(own, "reindex", "rebuild the index of --grep", reindex_verb)
     compact = _sub(
         own, "compact", "shorten what was said in old turns; the turns stay", compact_verb
     )
@@ -56,7 +56,7 @@ def add(verbs: Parser) -> None:
 
 
 def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
-    parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser = verbs.add_parser(name, help=text)
     parser.set_defaults(run=run)
     return parser
 
@@ -161,8 +161,8 @@ def compact_verb(options: Any) -> int:
 def _agreed(options: Any, would: Compacted) -> bool:
     if not options.yes:
         output.note(
-            f"Of what was said in {would['turns']} turns the beginning stays, of their tool calls"
-            f" the names: {would['characters']:,} characters go for good. Events stay as they are."
+            f"Of {would['turns']} turns the beginning of what was said and the names of tool calls"
+            f" stay: {would['characters']:,} characters are deleted for good. Events do not change."
         )
     return output.agreed("Compact them?", yes=options.yes)
 

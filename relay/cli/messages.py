@@ -78,7 +78,7 @@ def add(verbs: Parser) -> None:
     )
     history.add_argument("--thread", metavar="T", help="only messages in this thread")
     history.add_argument("--channel", metavar="C", help="only messages to this #channel")
-    history.add_argument("--tag", metavar="TAG", help="only messages that you have tagged so")
+    history.add_argument("--tag", metavar="TAG", help="only messages with this tag of yours")
     history.add_argument(
         "--since", type=moment, metavar="WHEN", help="90s, 10m, 2h, 3d, or an ISO 8601 time"
     )
@@ -143,8 +143,9 @@ def _inbox_fields(options: Any) -> Inbox:
 
 def _print_inbox(rows: list[MessageRow], name: str) -> None:
     for row in rows:
-        head = f"{output.iso(row['created_ms'])}  {row['from']} -> {row['to']}"
-        output.data(f"{head}  {output.state_text(row)}  {row['id']}")
+        id_ = row["id"] if table.columns() is None else row["id"][-8:]
+        head = f"{table.when(row['created_ms'])}  {row['from']} -> {row['to']}"
+        output.data(f"{head}  {output.state_text(row)}  {id_}")
         output.lines("\n".join(f"  {line}" for line in row["body"].split("\n")) + "\n")
     if not rows:
         output.note(f"nothing new for {name}")

@@ -92,9 +92,9 @@ class _Argument:
 class Parser:
     """The words of one verb, or of a group of verbs such as ``relay hooks``.
 
-    ``help`` is what it does, in a line; ``description`` says more, in paragraphs. Of ``examples``
-    each stands on a line. ``stops``: options end at the first word that is none
-    (``relay wrap COMMAND …``), and the exit status is not one of relay's own.
+    ``help`` is what it does, in a line; ``description`` says more, in paragraphs. Without it the
+    line stands for both. Of ``examples`` each stands on a line. ``stops``: options end at the first
+    word that is none (``relay wrap COMMAND …``), and the exit status is not one of relay's own.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Parser:
     ) -> None:
         self.prog = prog
         self.help = help
-        self.description = description or help
+        self.description = description or f"{help[:1].upper()}{help[1:]}{'.' if help else ''}"
         self.examples = [line.removeprefix("  ") for line in examples.splitlines()]
         self.verbs: dict[str, Parser] = {}
         self.stops = stops

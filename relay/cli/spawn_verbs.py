@@ -35,22 +35,28 @@ def add(verbs: Parser) -> None:
     )
     one.add_argument("name", nargs="?", metavar="NAME", help="what others call it")
     one.add_argument("command", nargs="*", metavar="COMMAND", help="after --: what to run")
-    one.add_argument("--name", dest="called", metavar="NAME", help="its name, as an option")
+    one.add_argument("--name", dest="called", metavar="NAME", help="the same as an option")
     one.add_argument("--task", metavar="TEXT", help="what it works on")
     one.add_argument("--cwd", metavar="FOLDER", help="where it works (here)")
     one.add_argument("--config", metavar="FILE", help="use this configuration")
     one.add_argument("--role", metavar="R[,R]", help="what it is for: others reach it by that")
-    one.add_argument("--join", metavar="C[,C]", help="channels that it is in from its start")
+    one.add_argument("--join", metavar="C[,C]", help="channels to join")
     one.add_argument("--type", metavar="HOW", help="how messages are typed: line or paste")
     one.add_argument("--hear", action="store_true", help="COMMAND is a shell: hear what it shows")
     one.add_argument(
         "--confine", action="store_true", help="have the kernel let it write only in its folder"
     )
     one.add_argument(
-        "--intent", metavar="INTENT", offers="intents", help="…, or only what this intent allows"
+        "--intent",
+        metavar="INTENT",
+        offers="intents",
+        help="have the kernel let it write only what this intent allows",
     )
     one.add_argument(
-        "--write", action="append", metavar="PATH", help="… and this; can be given again"
+        "--write",
+        action="append",
+        metavar="PATH",
+        help="with --confine or --intent: this, too; can be given again",
     )
     one.add_argument("--no-wait", action="store_true", help="do not wait until it is ready")
     one.add_argument("--json", action="store_true", help="print JSON")
@@ -61,7 +67,7 @@ def add(verbs: Parser) -> None:
         "relay attach Bob            Ctrl-\\ d leaves it; it runs on\n"
         "  relay attach Bob --read-only",
     )
-    look.add_argument("name", metavar="NAME", offers="names")
+    look.add_argument("name", metavar="NAME", offers="names", help="the agent")
     look.add_argument("--read-only", action="store_true", help="type nothing; q leaves, too")
     look.set_defaults(run=attach_verb)
     back = verb(
@@ -70,16 +76,24 @@ def add(verbs: Parser) -> None:
         "relay resume                all that have lost their terminal\n  relay resume Bob",
     )
     back.add_argument(
-        "names", nargs="*", metavar="NAME", offers="names", help="also one that has ended"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        offers="names",
+        help="of these only, even if they have ended",
     )
-    back.add_argument("--yes", action="store_true", help="do not ask, though an agent started it")
+    back.add_argument(
+        "--yes", action="store_true", help="do not ask about agents that an agent started"
+    )
     back.add_argument("--json", action="store_true", help="print JSON")
     back.set_defaults(run=resume_verb)
     end = verb(verbs, "release", "relay release Bob Carol\n  relay release --all --now")
     end.add_argument("names", nargs="*", metavar="NAME", offers="names", help="the agents")
-    end.add_argument("--all", action="store_true", help="all that were spawned and run")
+    end.add_argument("--all", action="store_true", help="all spawned agents")
     end.add_argument("--now", action="store_true", help="kill it at once; no hooks run")
-    end.add_argument("--yes", action="store_true", help="do not ask, though it has a terminal")
+    end.add_argument(
+        "--yes", action="store_true", help="do not ask about agents in a terminal of their own"
+    )
     end.add_argument("--json", action="store_true", help="print JSON")
     end.set_defaults(run=release_verb)
 

@@ -143,7 +143,7 @@ def _print_agents_now(rows: list[AgentRow]) -> None:
         since = f" for {age(now_ms - row['since_ms'])}"
         unread = f", {row['unread']} unread" if row["unread"] else ""
         by = "transcript" if row["source"] == "structured" else row["source"]
-        source = f", heard by its {by}" if by else ""
+        source = f", read from its {by}" if by else ""
         reason = f" ({row['reason']})" if row["reason"] else ""
         output.toned(
             [

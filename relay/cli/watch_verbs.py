@@ -49,14 +49,15 @@ def add(verbs: Parser) -> None:
     watch.add_argument(
         "--kinds",
         metavar="K",
-        help=f"only these, with commas: {', '.join(sorted(WATCHED))}, and those of features",
+        help=f"only these, separated by commas: {', '.join(sorted(WATCHED))}, and what features"
+        " add",
     )
     watch.add_argument(
         "--for", dest="seconds", type=wait_seconds, metavar="S", help="end after S seconds"
     )
     watch.add_argument("--brief", action="store_true", help="only messages, and what needs you")
     watch.add_argument("--full", action="store_true", help="everything, on a terminal, too")
-    watch.add_argument("--text", action="store_true", help="lines for people in a pipe, too")
+    watch.add_argument("--text", action="store_true", help="readable lines in a pipe, too")
     watch.add_argument("--json", action="store_true", help="print JSON lines on a terminal, too")
     watch.set_defaults(run=watch_verb)
 
@@ -64,15 +65,19 @@ def add(verbs: Parser) -> None:
         verbs,
         "wait",
         "relay wait Bob idle\n  relay wait Bob reply --timeout 300\n  relay wait Bob Carol gone",
-        "Wait until it is proven of an agent. idle: it is done with what you sent it last, and"
-        " rests; reply: it has answered that; seen: it has read that; blocked: it waits for you;"
-        " gone: it has ended. 0: so it is; 4: it never will be; 5: not in time.",
+        "Wait for an agent. idle: it is done with what you sent it last, and rests; reply: it has"
+        " answered that; seen: it has read that; blocked: it waits for you; gone: it has ended."
+        " 0: so it is; 4: it never will be; 5: not in time.",
     )
     wait.add_argument(
-        "names", nargs="+", metavar="NAME", offers="names", help="of several: all of them"
+        "names",
+        nargs="+",
+        metavar="NAME",
+        offers="names",
+        help="the agents; each of them has to be so",
     )
     wait.add_argument("what", choices=CONDITIONS, metavar="WHAT", help=", ".join(CONDITIONS))
-    wait.add_argument("--id", metavar="ID", help="the message that is meant; else your last to it")
+    wait.add_argument("--id", metavar="ID", help="which message (default: your last to it)")
     wait.add_argument(
         "--timeout",
         type=wait_seconds,

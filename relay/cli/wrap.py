@@ -50,12 +50,12 @@ def add(verbs: Parser) -> None:
     parser.add_argument(
         "--role",
         metavar="ROLE",
-        help="what it is for: @relay:ROLE reaches all who have it; several with commas",
+        help="its role: @relay:ROLE reaches all who have it; several, separated by commas",
     )
     parser.add_argument(
         "--join",
         metavar="CHANNEL",
-        help="the channels that it is in (#build, or build), with commas",
+        help="channels to join (#build or build), separated by commas",
     )
     parser.add_argument(
         "--task", metavar="TEXT", help="what it works on; handlers see it as ctx.task"
@@ -93,8 +93,8 @@ def add(verbs: Parser) -> None:
     parser.add_argument(
         "--hear",
         action="store_true",
-        help="COMMAND is a shell or the prompt of an interpreter: hear what it shows, whoever wrote"
-        " that",
+        help="COMMAND is a shell or an interpreter: take messages from all that it shows, whoever"
+        " wrote that",
     )
     parser.add_argument(
         "--mcp",
@@ -108,7 +108,7 @@ def add(verbs: Parser) -> None:
     parser.add_argument(
         "--ungoverned",
         action="store_true",
-        help="in a governed project: let it write without an intent, which is written to the trace",
+        help="in a governed project: let it write without an intent; the trace records that",
     )
     parser.add_argument(
         "--confine",

@@ -199,7 +199,7 @@ def notices(home: Home, cwd: str, explicit: str | None = None) -> list[str]:
         if one.state != TRUSTED:
             lines.append(one.notice)
         elif found is not None and found.problem:
-            lines.append(f"{found.problem}; until it is mended, no tool that it may guard runs")
+            lines.append(f"{found.problem}; until it is fixed, no tool that it may guard runs")
         if one.state == TRUSTED and found is not None:
             folder = os.path.dirname(one.path)
             for name in found.hook_files:

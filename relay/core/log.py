@@ -51,7 +51,7 @@ class Log:
         """Record the exception in flight; what a client is told about it."""
         self.write(traceback.format_exc())
         return RelayError(
-            "the broker met a fault of its own",
+            "internal error in the broker",
             hint=f"please report it with the last lines of {self.path}",
             code="internal",
         )

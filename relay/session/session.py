@@ -40,8 +40,8 @@ from relay.session.typing_policy import Guards
 
 #: Remembered ids of messages from the broker; one that is offered again is not delivered again.
 KNOWN_MAX = 10_000
-#: A program that is heard by its screen alone is looked at so often until it is at a prompt; after
-#: so many seconds it counts as started all the same: it may never be at one.
+#: A program that relay reads from its screen alone is looked at so often until it is at a prompt;
+#: after so many seconds it counts as started all the same: it may never be at one.
 LOOK, STARTS = 0.25, 15.0
 _UNDELIVERED = (State.FAILED, State.CANCELLED)
 
@@ -383,7 +383,7 @@ class Session:
         yield from self._report_agent()
 
     def _look_for_prompt(self, now: float) -> Iterator[DriverCommand]:
-        """A program that is heard by its screen alone has started once it is at a prompt."""
+        """A program that relay reads from its screen alone has started once it is at a prompt."""
         if self._look_at is None or now < self._look_at:
             return
         self._look_at = None

@@ -109,7 +109,7 @@ def check_settings(package: str) -> None:
     """Each says what it holds, and what counts where nothing is said can be kept as JSON."""
     known = {setting.key for setting in settings.settings()}
     for setting in importlib.import_module(f"{package}.settings").SETTINGS:
-        assert isinstance(setting, Setting), f"{setting!r} is no Setting"
+        assert isinstance(setting, Setting), f"{setting!r} is not a Setting"
         assert setting.key.isidentifier(), f"{setting.key!r} cannot be a key"
         assert setting.key in known, f"{setting.key}: {'; '.join(settings.problems())}"
         assert setting.doc, f"{setting.key} does not say what it holds"

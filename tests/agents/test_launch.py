@@ -230,7 +230,7 @@ def test_what_is_no_conversation_is_left_alone(agent: str, line: str, tmp_path: 
     assert not wants_tcp(words, TOOLS) and not (tmp_path / "run").exists()
     if agent in HOOKED:
         [note] = ungated(launch.profile, launch.data, lambda event: event in TOOL_CALL)
-        assert "no conversation" in note
+        assert "not a conversation" in note
 
 
 @lines(TALKS)

@@ -44,7 +44,7 @@ def test_status_shows_what_does_not_work(relay: Run, broker_home: Home) -> None:
         )
         out = relay("status").stdout
         assert re.search(
-            r"^Bob: blocked \(a dialog\) for \ds, screen, heard by its screen$", out, re.M
+            r"^Bob: blocked \(a dialog\) for \ds, screen, read from its screen$", out, re.M
         )
         assert "\n  ! no hooks\n" in out and "events" not in out
         status = json.loads(relay("status", "--json").stdout)

@@ -108,7 +108,7 @@ def test_init_governed_governs_no_home_folder_and_follows_no_link(
     assert os.listdir(home) == []
     (shop / FOLDER).symlink_to(other)
     monkeypatch.chdir(shop)
-    with pytest.raises(RelayError, match="no folder of yours"):
+    with pytest.raises(RelayError, match="not a folder of yours"):
         relay("init", "--governed")
     assert os.listdir(other) == []
 

@@ -147,7 +147,7 @@ def main() -> int:
         keep(name, found)
     if "--json" in options:
         print(json.dumps(found, indent=1))
-    print(f"{name} {found['kind']}, heard by its {found['source']}")
+    print(f"{name} {found['kind']}, read from its {found['source']}")
     for row in found["rows"]:
         print(f"  {row['as']:<9} {row['what']:<20} {mark(row):<8} {row['reason']}")
     print("seen and not so at the model:", untrue(found) or "none")

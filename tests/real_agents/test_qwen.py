@@ -76,7 +76,7 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
             wait_bodies("Qwen", ["read from the screen"])
             relay("send", "Qwen", "MARK-TYPED words", "--wait=60")
             wait_seen(model, "MARK-TYPED")
-            assert "qwen, heard by its screen" in (shown := relay("status"))
+            assert "qwen, read from its screen" in (shown := relay("status"))
             assert "its events go to a file of yours" in shown
             told = json.dumps(model.requests[-1].body)
             assert "My own words." in told

@@ -47,7 +47,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         data["lines"] = _takes_lines(settings, env)
         flags += _history(argv, env, run, settings, data)
     except (OSError, Unclear, _Problem) as error:
-        problems.append(f"aider is heard by its screen: {_words(error)}")
+        problems.append(f"relay reads only the screen of aider: {_words(error)}")
     if run.primer:
         try:
             flags += _told(run, run.primer, settings)

@@ -93,7 +93,7 @@ class ClaudeAdapter(AgentAdapter):
         if silent and not source.transcript_path:
             feed.give_up(
                 "neither hooks nor a transcript of Claude Code can be found:"
-                " it is heard by its screen"
+                " relay reads its screen instead"
             )
 
 

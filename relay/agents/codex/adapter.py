@@ -125,7 +125,7 @@ class CodexAdapter(AgentAdapter):
         if not self._followers and since is not None and now - since > SHOW_ITSELF:
             feed.give_up(
                 "neither hooks nor a session file of this Codex can be found:"
-                " it is heard by its screen"
+                " relay reads its screen instead"
             )
 
     def _look(self) -> None:

@@ -122,7 +122,7 @@ class GeminiAdapter(AgentAdapter):
         asked = self._asked or self.source.shown_at
         if self.source.saved.path is None and asked is not None and now - asked > SHOW_ITSELF:
             feed.give_up(
-                "the session file of Gemini CLI cannot be found: it is heard by its screen"
+                "the session file of Gemini CLI cannot be found: relay reads its screen instead"
             )
 
     def _look_for_own(self) -> None:

@@ -494,7 +494,7 @@ class GeminiSource(StructuredSource):
         if self.saved.silent_turns < SILENT_TURNS:
             return []
         return self.failed(
-            "Gemini CLI has stopped writing its session file: it is heard by its screen"
+            "Gemini CLI has stopped writing its session file: relay reads its screen instead"
         )
 
     def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:

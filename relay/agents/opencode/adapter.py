@@ -102,7 +102,9 @@ class OpencodeAdapter(AgentAdapter):
     ) -> None:
         client = self._client
         if client is None:
-            feed.give_up("opencode runs without a server of its own: it is heard by its screen")
+            feed.give_up(
+                "opencode runs without a server of its own: relay reads its screen instead"
+            )
             changed()
             return
         self._rows = feed.visible
@@ -112,7 +114,7 @@ class OpencodeAdapter(AgentAdapter):
                     await self._try(client, feed, changed, tasks)
                     await asyncio.sleep(TRY_AGAIN)
         except* Unfit as unfit:
-            feed.give_up(f"{unfit.exceptions[0]}: opencode is heard by its screen")
+            feed.give_up(f"{unfit.exceptions[0]}: relay reads its screen instead")
             changed()
 
     async def _try(
@@ -223,7 +225,7 @@ class OpencodeAdapter(AgentAdapter):
         if self._lost_at is None:
             self._lost_at = now
         if now - self._lost_at > self._patience and self.source.agent_state is not AgentState.GONE:
-            feed.give_up(f"{error.message}: opencode is heard by its screen")
+            feed.give_up(f"{error.message}: relay reads its screen instead")
 
 
 async def _piece(answer: ResponseStream, deadline: float) -> bytes:

@@ -70,7 +70,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             except OSError as error:
                 reason = f"no loopback port could be had: {error}"
         if reason:
-            data = {"degraded": f"{reason}; opencode is heard by its screen"}
+            data = {"degraded": f"{reason}; relay reads its screen instead"}
         data["session"] = read.value("--session", "-s") or ""
         data["continues"] = read.given("--continue", "-c")
         if read.given("--fork"):

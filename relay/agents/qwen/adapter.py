@@ -201,13 +201,13 @@ class QwenAdapter(AgentAdapter):
     def _search(self, feed: SourceFeed) -> None:
         now = self._clock()
         if self._files.lost:
-            feed.give_up("Qwen Code's event file is gone: it is heard by its screen")
+            feed.give_up("Qwen Code's event file is gone: relay reads its screen instead")
         elif (
             not self.source.conversation
             and self._entered is not None
             and now - self._entered > SHOW_ITSELF
         ):
-            feed.give_up("Qwen Code writes no events: it is heard by its screen")
+            feed.give_up("Qwen Code writes no events: relay reads its screen instead")
 
 
 class EventFiles:

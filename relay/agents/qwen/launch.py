@@ -89,7 +89,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"events": False, "input": False}
     if reason := _why_not(argv, env, run):
-        data["degraded"] = f"{reason}; Qwen Code is heard by its screen, and messages are typed"
+        data["degraded"] = f"{reason}; relay reads its screen and types messages"
         data |= planned_hooks(run, f"no hooks are put in: {reason}")
         return Launch(list(argv), {}, "qwen", data)
     read = READER.read(argv[1:])
@@ -102,7 +102,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         ours += ["--json-file", os.path.join(run.folders.run, EVENTS)]
         data["events"] = True
     else:
-        missing.append("its events go to a file of yours, so it is heard by its screen")
+        missing.append("its events go to a file of yours, so relay reads its screen")
     if not read.given("--input-file") and "inputFile" not in theirs:
         ours += ["--input-file", os.path.join(run.folders.run, INPUT)]
         data["input"] = True

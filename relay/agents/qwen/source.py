@@ -690,7 +690,7 @@ class QwenSource(StructuredSource):
 
     def _dead(self) -> list[SourceEvent]:
         self._lacking = None
-        return self.failed("Qwen Code writes no more events: it is heard by its screen")
+        return self.failed("Qwen Code writes no more events: relay reads its screen instead")
 
     def _at_work(self) -> list[SourceEvent]:
         self._rest_since = self._busy_since = None

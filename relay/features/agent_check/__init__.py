@@ -2,6 +2,6 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "agent": ("agent_verbs", "try out what relay can do with a program"),
+    "agent": ("agent_verbs", "test what relay can do with a program"),
 }
 GROUP = "set-up"

@@ -215,7 +215,7 @@ class Definition:
         if schedule is not None:
             Schedule.of(schedule)
             if name == MINUTE:
-                raise UsageError(f"{MINUTE} is the schedule of every minute: call it otherwise")
+                raise UsageError(f"{MINUTE} is the schedule of every minute: choose another name")
         priority, deadline = given.get("priority", 0), given.get("deadline", DEADLINE)
         if type(priority) is not int or not -1_000_000 <= priority <= 1_000_000:
             raise UsageError(f"priority is a whole number, not {priority!r}")

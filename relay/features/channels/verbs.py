@@ -31,15 +31,15 @@ def add(verbs: Parser) -> None:
     group = verb(
         verbs,
         "channel",
-        "relay channel join build          (quote the sign in a shell: '#build')\n"
+        "relay channel join build          (quote the # in a shell: '#build')\n"
         '  relay send "#build" "the build is green"\n'
         "  relay channel history build",
     ).add_subparsers(metavar="list|join|leave|members|history", alone="list")
     listed = group.add_parser("list", help="list all channels, and who is in them")
     listed.set_defaults(run=list_verb)
     for name, op, what in (
-        ("join", CHANNEL_JOIN, "be in a channel"),
-        ("leave", CHANNEL_LEAVE, "be in it no more"),
+        ("join", CHANNEL_JOIN, "join a channel"),
+        ("leave", CHANNEL_LEAVE, "leave a channel"),
     ):
         parser = group.add_parser(name, help=what)
         parser.add_argument(
@@ -70,7 +70,9 @@ def add(verbs: Parser) -> None:
     presence.add_argument(
         "who", nargs="*", metavar="WHO", help="names, roles and #channels, or * for everybody"
     )
-    presence.add_argument("--off", action="store_true", help="these no more; without WHO: nobody")
+    presence.add_argument(
+        "--off", action="store_true", help="stop telling it about these; without WHO: about anybody"
+    )
     presence.add_argument("--name", metavar="NAME", help="the agent that is told")
     presence.add_argument("--json", action="store_true", help="print JSON")
     presence.set_defaults(run=presence_verb)

@@ -4,7 +4,7 @@
 """
 
 #: name -> (module of this package, what the verb does).
-VERBS = {"confine": ("verbs", "run a program that can write only where it may, by the kernel")}
+VERBS = {"confine": ("verbs", "run a program that the kernel lets write only where you say")}
 GROUP = "what agents do"
 #: What other features need in order to have shells of agents held: (module, name in it).
 HELD_SHELLS = {

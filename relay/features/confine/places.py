@@ -132,7 +132,7 @@ def named(path: str, cwd: str) -> str:
     if not os.path.exists(place):
         if any(char in path for char in _WILD):
             raise UsageError(
-                f"{path} is not there: globs are no places",
+                f"{path} does not exist; a pattern cannot be used here",
                 hint="leave its quotes out, or name the folder in which such files are",
             )
         raise UsageError(

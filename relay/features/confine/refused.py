@@ -42,6 +42,14 @@ def write_in(text: str, writable: list[str], cwd: str) -> str:
     return ""
 
 
+def replaces(path: str, writable: list[str], cwd: str) -> bool:
+    """Whether ``path``, which was refused, would have been a new file beside one that may be
+    written: so ``sed -i`` and ``patch`` replace a file."""
+    place = os.path.realpath(os.path.join(cwd, path))
+    beside = (one for one in writable if os.path.dirname(one) == os.path.dirname(place))
+    return not os.path.lexists(place) and any(map(os.path.isfile, beside))
+
+
 def _paths(line: str) -> Iterator[str]:
     """What may be the path in a line, the likeliest first: what is quoted, else what stands before
     the words of the refusal."""

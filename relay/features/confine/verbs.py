@@ -138,5 +138,10 @@ def _watched(program: str, argv: list[str], writable: list[str], cwd: str) -> in
     if status and (path := refused.write_in(refused.said_since(begin), writable, cwd)):
         from relay.core.visible import visible
 
-        print(f"relay: {visible(path)} was not written: the program is confined", file=sys.stderr)
+        why = "the program is confined"
+        if refused.replaces(path, writable, cwd):
+            why += (
+                "; files there can be written but not replaced: write to $TMPDIR, then cp it over"
+            )
+        print(f"relay: {visible(path)} was not written: {why}", file=sys.stderr)
     return refused.ended_like(status)

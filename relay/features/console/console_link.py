@@ -118,7 +118,7 @@ class ConsoleLink:
         except RelayError as error:
             return [], f"its screen cannot be seen now: {visible(error.message)}"
         except (LookupError, TypeError, ValueError, AttributeError):
-            return [], "its screen cannot be seen: what its session answers is no screen"
+            return [], "its screen cannot be seen: its session did not answer with a screen"
 
     # -- what the person asks for
 

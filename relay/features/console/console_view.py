@@ -39,8 +39,8 @@ KEYS = (
     ("^R", "answer"),
     ("^T", "screen"),
     ("^F", "find"),
-    ("^X", "whole"),
-    ("^O", "only one"),
+    ("^X", "full text"),
+    ("^O", "this agent"),
     ("PgUp", "older"),
     ("^C", "leave"),
 )
@@ -56,7 +56,7 @@ _KEYS_HELP = (
     ("^T", "the screen of the chosen agent"),
     ("← →", "move over a screen that is wider, at an empty line"),
     ("^F", "search all messages"),
-    ("^X", "messages whole, or a line of each"),
+    ("^X", "messages in full, or a line of each"),
     ("^O", "only the chosen agent's traffic"),
     ("PgUp PgDn", "older and newer traffic"),
     ("Esc", "back, step by step, to the live traffic"),
@@ -361,7 +361,7 @@ class _View:
         if not rows:
             text = " nothing found" if self.state.found is not None else " nothing said yet"
             text += "" if self.state.agents else "; /spawn Bob -- claude starts an agent"
-            return [[("class:dim", text[:width])]][:height]
+            return [[("class:dim", row)] for row in wrapped(text, width, indent=" ")][:height]
         scrolled = min(self.state.scrolled, max(0, len(rows) - height))
         return rows[scrolled : scrolled + height][::-1]
 
@@ -585,5 +585,5 @@ def wrapped(text: str, width: int, *, indent: str = "", most: int | None = None)
                 break
         rows.append(rest)
         if most is not None and len(rows) > most:
-            return [*rows[: most - 1], f"{indent}… (^X: whole)"]
+            return [*rows[: most - 1], f"{indent}… (^X: all of it)"]
     return rows

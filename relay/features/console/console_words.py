@@ -35,7 +35,7 @@ OWN = {
     "screen": ("[NAME]", "look at an agent's screen, beside the traffic"),
     "find": ("WORDS", "search all messages"),
     "only": ("[NAME]", "show the traffic of one agent, or of all again"),
-    "whole": ("", "show messages whole, or a line of each"),
+    "whole": ("", "show messages in full, or a line of each"),
     "agents": ("[WORDS]", "list the agents that have these words, or all"),
     "items": ("", "list what waits for you"),
     "help": ("", "the keys and verbs"),

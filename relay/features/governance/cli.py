@@ -79,7 +79,7 @@ def _init(options: Options) -> int:
                 os.rmdir(folder)
             why = "it is your home folder, or one that others share"
             if not made:
-                why = f"its {FOLDER} is there, and is no folder of yours"
+                why = f"its {FOLDER} exists and is not a folder of yours"
             raise RelayError(
                 f"{root} cannot be governed: {why}",
                 hint="change to the folder of a project" if made else f"look at {folder}",

@@ -36,7 +36,7 @@ def scope_of(intent_id: str, cwd: str) -> tuple[list[str], list[str]]:
     root = governed_root(cwd)
     if not root:
         raise RelayError(
-            f"{cwd} is in no governed project, so there are no intents",
+            f"{cwd} is not in a governed project, so there are no intents",
             hint="relay init --governed; or name what it may write: relay confine --write PATH",
             code="not_governed",
         )

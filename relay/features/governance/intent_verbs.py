@@ -60,15 +60,15 @@ def add(verbs: Parser) -> None:
         dest="intent_verb", metavar="list|check|select|status|log|verify", alone="list"
     )
     _sub(own, "list", "the intents of this project, and who works on which", list_verb)
-    check = _sub(own, "check", "whether the file can be used, or which intents allow PATHs", _check)
+    check = _sub(own, "check", "check the file, or which intents allow PATHs", _check)
     check.add_argument("paths", nargs="*", metavar="PATH", help="files, there or not")
-    text = "what an agent works on from now on; in an agent's shell: that agent"
+    text = "say what an agent works on from now on; in an agent's shell: that agent"
     select = _sub(own, "select", text, select_verb)
     select.add_argument(
         "id", metavar="INTENT", offers="intents", help="the intent's id, see: relay intent list"
     )
     select.add_argument("--agent", metavar="NAME", help="for which agent; for you alone")
-    status = _sub(own, "status", "how far an intent is, written into the file", status_verb)
+    status = _sub(own, "status", "set an intent's status, in the file", status_verb)
     status.add_argument(
         "id", metavar="INTENT", offers="intents", help="the intent's id, see: relay intent list"
     )
@@ -77,7 +77,7 @@ def add(verbs: Parser) -> None:
 
 
 def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
-    parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser = verbs.add_parser(name, help=text)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
     return parser
@@ -152,7 +152,7 @@ def _allowing(
     if any(map(protected, inside)):
         return [], "no agent ever writes there"
     allowing = [intent for intent, scope in scopes if all(map(scope.allows, inside))]
-    return allowing, "" if allowing else "it is in no scope"
+    return allowing, "" if allowing else "no scope has it"
 
 
 def _read(root: str) -> dict[str, Intent]:
@@ -166,7 +166,7 @@ def _read(root: str) -> dict[str, Intent]:
             output.note(str(mistake))
         raise RelayError(
             f"{_file(root)} has {len(error.mistakes)} mistakes, and no agent writes until they are"
-            " mended",
+            " fixed",
             code=error.code,
             details=error.details,
         ) from None
@@ -322,7 +322,7 @@ _LAST, _LAST_MAX = 20, 5000
 def add_log(own: Parser) -> None:
     """Declare the two verbs in the group ``relay intent``."""
     text = "what was done, refused and decided here, the newest last"
-    log = own.add_parser("log", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    log = own.add_parser("log", help=text)
     log.add_argument("--intent", metavar="ID", help="only what belongs to this intent")
     log.add_argument("--agent", metavar="NAME", help="only what this agent did")
     log.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"only {', '.join(_KINDS)}")
@@ -330,8 +330,8 @@ def add_log(own: Parser) -> None:
     log.gone("--html", "relay web shows the trace under Intents; --json prints all of each record")
     log.add_argument("--json", action="store_true", help="print the records as JSON")
     log.set_defaults(run=_log)
-    text = "whether the trace is as it was written: nothing changed, nothing taken out"
-    verify = own.add_parser("verify", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    text = "check that nothing in the trace was changed or removed"
+    verify = own.add_parser("verify", help=text)
     verify.add_argument("--json", action="store_true", help="print JSON")
     verify.set_defaults(run=_verify)
 
@@ -347,7 +347,7 @@ def governed_project() -> str:
     root = governed_root(working_folder())
     if not root:
         raise NotFound(
-            "this folder is in no governed project",
+            "this folder is not in a governed project",
             hint="relay init --governed makes its project one",
         )
     return root
@@ -385,7 +385,7 @@ def _wanted(options: Any, row: Json) -> bool:
 
 def _print(rows: list[TraceLine]) -> None:
     if not rows:
-        output.note("nothing of that is in the trace")
+        output.note("nothing like that is in the trace")
         return
     width = table.columns()
     table.table(

@@ -246,7 +246,7 @@ def _valid(intents: Mapping[str, Intent]) -> str:
 def _how_to_select(intents: Mapping[str, Intent]) -> tuple[str, ...]:
     can = _selectable(intents)
     if not can:
-        return ("There is no intent to select: ask the person to add one.", READING)
+        return ("There is no intent to select. Ask the person to add one.", READING)
     listed = [f"{visible(one.id)} ({visible(one.name)[:80]})" for one in can[:LISTED_MAX]]
     more = [f"and {len(can) - LISTED_MAX} more: relay intent list"] * (len(can) > LISTED_MAX)
     id_ = visible(can[0].id)

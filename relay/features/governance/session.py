@@ -293,7 +293,7 @@ class GovernanceSession(SessionFeature):
         """Answer a request of the kind "governance". Raises RelayError."""
         do, given = str(request.get("do")), request.get("id") or request.get("text") or ""
         if not isinstance(given, str) or len(given) > GIVEN_MAX:
-            raise UsageError(f"it is no text of at most {GIVEN_MAX} characters")
+            raise UsageError(f"not a text of at most {GIVEN_MAX} characters")
         async with self._order:
             project = self._opened()
             if do == "set_status":

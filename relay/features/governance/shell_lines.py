@@ -83,7 +83,7 @@ class Simple:
 def commands_of(line: str) -> list[Simple]:
     """Every simple command of ``line``, also those in substitutions and subshells, in its order."""
     if len(line) > LINE_MAX or "\0" in line:
-        raise UnreadableLine("it is no line that a shell takes")
+        raise UnreadableLine("a shell would not take this line")
     found: list[Simple] = []
     try:
         _Reader(line, found, 0).read_list("")

@@ -34,7 +34,7 @@ def feature(choices: Choices, cwd: str) -> GovernedStart | None:
         return GovernedStart(root, choices.terms.ungoverned, intent)
     if intent is not None:
         raise UsageError(
-            f"--intent {intent}: {cwd} is in no governed project",
+            f"--intent {intent}: {cwd} is not in a governed project",
             hint="relay init --governed makes it one; --confine needs none",
         )
     return None
@@ -185,7 +185,7 @@ def why_not(kind: str, data: Mapping[str, Any]) -> str:
     if data.get("ungated"):
         return str(data["ungated"])
     if kind == "command":  # ``codex exec``, ``claude mcp``
-        return "what is no conversation in this terminal gets no hooks"
+        return "a run that is not a conversation in this terminal gets no hooks"
     if kind in HOOK_CODECS:
         return "it was started before that, without the hooks by which relay refuses writes"
     return f"{kind or 'it'} has no hooks by which relay could refuse its writes"

@@ -204,7 +204,7 @@ def fault_of(line: bytes, previous: str) -> str:
     row = read_line(line)
     found = _HASH.fullmatch(line[-_HASH_AT:])
     if row is None or found is None:
-        return "is no record of relay's"
+        return "is not a record that relay wrote"
     digest = hashlib.sha256(line[:-_HASH_AT] + b"}").hexdigest()
     if f"sha256:{digest}" != found[1].decode():
         return "was changed after it was written"

@@ -2,6 +2,6 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "search": ("history_search", "find what was said in the agents' own histories; resume it"),
+    "search": ("history_search", "search the agents' own histories, and resume what you find"),
 }
 GROUP = "more views"

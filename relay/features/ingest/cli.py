@@ -11,10 +11,13 @@ def add_parts(name: str, group: Parser) -> None:
     """``relay ledger ingest``."""
     if name != "ledger":
         return
-    text = "read in what Claude Code and Codex have kept"
-    ingest = group.add_parser("ingest", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    text = "import the transcripts of Claude Code and Codex"
+    ingest = group.add_parser("ingest", help=text)
     ingest.add_argument(
-        "paths", nargs="*", metavar="PATH", help="files or folders (default: your own programs')"
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="files or folders (default: where these programs keep them)",
     )
     ingest.add_argument("--source", choices=("claude", "codex"), help="only that program's")
     ingest.add_argument("--json", action="store_true", help="print JSON")

@@ -150,7 +150,7 @@ def _report(rows: list[dict[str, object]], more: bool, counts: Counts, options: 
         if row["resume"]:
             output.data(f"  {row['resume']}")
     if not rows:
-        output.note(f"nobody said that in {counts.files} files of {', '.join(_HISTORIES)}")
+        output.note(f"nothing found in {counts.files} files of {', '.join(_HISTORIES)}")
     if more:
         output.note("there are more: --limit N shows N, --agent only one agent's")
     for problem in counts.problems[:TOLD_MAX]:
@@ -158,7 +158,7 @@ def _report(rows: list[dict[str, object]], more: bool, counts: Counts, options: 
     if len(counts.problems) > TOLD_MAX:
         output.note(f"and {len(counts.problems) - TOLD_MAX} more")
     if counts.lines_passed:
-        output.note(f"{counts.lines_passed} lines were passed over: damaged, or too long")
+        output.note(f"{counts.lines_passed} lines were skipped: damaged, or too long")
 
 
 # -- the histories

@@ -121,7 +121,7 @@ def _report(counts: Counts, in_json: bool) -> None:
         f" from {counts.read} of {counts.files} files"
     )
     if counts.lines_passed:
-        output.note(f"{counts.lines_passed} lines were passed over: damaged, or too long")
+        output.note(f"{counts.lines_passed} lines were skipped: damaged, or too long")
     if counts.not_transcripts:
         output.note(f"{counts.not_transcripts} files are not transcripts of Claude Code or Codex")
     if counts.links:

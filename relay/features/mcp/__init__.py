@@ -2,6 +2,6 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "mcp": ("mcp_verb", "relay's tools for programs that speak MCP, as a server"),
+    "mcp": ("mcp_verb", "serve relay's tools to programs that speak MCP"),
 }
 GROUP = "set-up"

@@ -344,7 +344,7 @@ class ToolCaller:
     def _governed(self) -> str:
         root = governed_root(self._cwd)
         if not root:
-            raise NotFound(f"{self._cwd} is in no governed project, so there are no intents")
+            raise NotFound(f"{self._cwd} is not in a governed project, so there are no intents")
         return root
 
 

@@ -166,7 +166,7 @@ class Extractor:
         except RelayError as error:
             problem = error
         except Exception as error:
-            problem = StorageError(f"the memory met a fault: {type(error).__name__}: {error}")
+            problem = StorageError(f"internal error in the memory: {type(error).__name__}: {error}")
         with self._changed:
             if self._closed:
                 return
@@ -440,7 +440,7 @@ def facts(answer: str) -> tuple[str, ...]:
     except ValueError:
         raise NoFacts("the model's answer is not JSON alone") from None
     if not isinstance(told, list) or not all(isinstance(fact, str) for fact in told):
-        raise NoFacts("the model's answer is no list of strings")
+        raise NoFacts("the model's answer is not a list of strings")
     if len(told) > FACTS_MAX:
         raise NoFacts(f"the model's answer has {len(told)} facts, more than {FACTS_MAX}")
     found = [" ".join(clean(fact).split()) for fact in told]

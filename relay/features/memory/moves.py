@@ -124,7 +124,7 @@ class _Counts(Counter[str]):
         return {name: self[name] for name in _OUTCOMES}
 
     def __str__(self) -> str:
-        words = f"{self['new']} new, {self['same']} that were there"
+        words = f"{self['new']} new, {self['same']} already there"
         if self["conflicting"]:
             count = self["conflicting"]
             words += f", {count} that are there with another content: left as they are"
@@ -170,7 +170,7 @@ def _bad_lines(file: str, counts: _Counts) -> UsageError:
     what = "a line is not a memory" if bad == 1 else f"{bad} lines are not memories"
     return UsageError(
         f"{file}: {what}: {', '.join(lines)}",
-        hint=f"all others are stored: {counts}; mend these, and run it again",
+        hint=f"all others are stored: {counts}; fix these, then run it again",
         code="bad_lines",
         details={**counts.as_json(), "bad": bad, "lines": counts.shown},
     )

@@ -139,7 +139,7 @@ def _saved(reply: Json) -> str:
     memory = reply["memory"]
     head = f"memory: saved as {memory['id']} ({memory['scope']})"
     if reply["outcome"] == "same":
-        head = f"memory: {memory['id']} ({memory['scope']}) was there already; its time is new"
+        head = f"memory: {memory['id']} ({memory['scope']}) is saved already; its time is updated"
     elif reply["outcome"] == "updated":
         head = f"memory: {memory['id']} ({memory['scope']}) said nearly the same and is updated"
         if reply.get("former") and reply["former"] != memory["text"]:

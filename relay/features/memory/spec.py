@@ -92,7 +92,7 @@ class StoreSpec:
         if value is None:
             return cls()
         if not isinstance(value, dict) or not set(value) <= set(cls.__dataclass_fields__):
-            raise UsageError("the store is not what relay sends: it is no object of its fields")
+            raise UsageError("the store is not what relay sends: it has unknown fields")
         file, sha256 = value.get("file", ""), value.get("sha256", "")
         backend, config = value.get("backend", "local"), value.get("config", {})
         if not isinstance(file, str) or not isinstance(sha256, str):

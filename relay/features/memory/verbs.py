@@ -109,7 +109,7 @@ def _add_save(verbs: Parser) -> None:
 
 
 def _sub(verbs: Parser, name: str, text: str) -> Parser:
-    parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser = verbs.add_parser(name, help=text)
     parser.add_argument("--json", action="store_true", help="print JSON")
     if name != "setup":
         parser.add_argument(
@@ -188,7 +188,7 @@ def _said(answer: MemorySaved) -> str:
     place = _place(answer["memory"])
     words = {
         "new": f"saved ({place})",
-        "same": f"it was there already ({place}); its time is new",
+        "same": f"saved already ({place}); its time is updated",
         "updated": f"a memory that said nearly the same was updated ({place})",
     }[answer["outcome"]]
     former = answer.get("former")

@@ -37,7 +37,7 @@ def add(verbs: Parser) -> None:
         "notify",
         "relay notify                (leave it running in a tab)\n"
         "  relay notify --test         (is anything seen and heard?)",
-        "Tell you of mail, of what waits for your answer, of agents that have ended or are limited:"
+        "Tell you about mail, what waits for your answer, and agents that ended or are limited:"
         " a line here, this terminal's bell, and a notice on the desktop, where the terminal can."
         " The setting notify does the same without a terminal, see docs/notifications.md.",
     )

@@ -3,7 +3,7 @@
 #: name -> (module of this package, what the verb does).
 VERBS = {
     "ingest": ("verbs", "bring in what happened elsewhere: a mail, a webhook, a chat message"),
-    "event": ("verbs", "your own tags, flags and status of stored events"),
-    "person": ("verbs", "who is behind the addresses of mails and chats: add, merge, list"),
+    "event": ("verbs", "tag, flag or archive stored events"),
+    "person": ("verbs", "who is behind mail and chat addresses: add, merge, list"),
 }
 GROUP = "what agents do"

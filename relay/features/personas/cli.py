@@ -68,7 +68,7 @@ def _add_to_broker(group: Parser) -> None:
         parser.add_argument("--all", action="store_true", help="everything that was given up")
         parser.set_defaults(run=_again, drop=dropped)
     made = group.add_parser("dispatch", help="ask a persona something yourself")
-    made.add_argument("persona", metavar="PERSONA")
+    made.add_argument("persona", metavar="PERSONA", help="whom to ask")
     made.add_argument("text", metavar="TEXT", help="the question; - reads it from stdin")
     made.add_argument("--session", metavar="S", help="the persona's session (main)")
     made.add_argument("--mode", metavar="MODE", help="followup, steer, collect or interrupt")

@@ -48,7 +48,8 @@ def _add_ingest(verbs: Parser) -> None:
     event = group.add_parser(
         "event",
         help="events of another channel, as JSON",
-        description=f"examples:\n  {_EXAMPLES}\n\nStore events from a channel other than relay's.",
+        description="Store events from a channel other than relay's.",
+        examples=_EXAMPLES,
     )
     event.add_argument("event", nargs="?", metavar="EVENT", help="an event; - reads stdin")
     event.add_argument(
@@ -212,7 +213,7 @@ def _add_person(verbs: Parser) -> None:
     person.add_argument("--relationship", metavar="R", help="what they are to you: family, work")
     person.add_argument("--type", choices=_TYPES, metavar="TYPE", help=", ".join(_TYPES))
     person.set_defaults(run=add_verb)
-    merged = group.add_parser("merge", help="say that two are the same person")
+    merged = group.add_parser("merge", help="merge two that are the same person")
     merged.add_argument("one", metavar="PERSON", help="a name, an id, or CHANNEL:ADDRESS")
     merged.add_argument("into", metavar="INTO", help="the one that stays")
     merged.set_defaults(run=merge_verb)
@@ -231,7 +232,7 @@ def add_verb(options: Any) -> int:
     for one in (options.address or "").split():
         channel, colon, address = one.partition(":")
         if not colon or not address:
-            raise UsageError(f"{one!r} is no CHANNEL:ADDRESS", hint="for example mail:me@home.org")
+            raise UsageError(f"{one!r} is not CHANNEL:ADDRESS", hint="for example mail:me@home.org")
         addresses.append([channel, address])
     answer = request(
         PERSON_ADD,

@@ -249,7 +249,7 @@ def _read(value: object, name: str = "") -> Json | None:
     except (RelayError, TypeError, ValueError, RecursionError) as error:
         told = error.line if isinstance(error, RelayError) else f"it is not JSON: {error}"
         raise HandlerError(
-            f"what it returned is no result: {told}",
+            f"what it returned is not a result: {told}",
             hint="return a HookResult, True, False or None",
         ) from error
     if size > RESULT_MAX:

@@ -63,7 +63,7 @@ def add(verbs: Parser) -> None:
     parser.add_argument("--config", metavar="FILE", help="use this configuration, if it is trusted")
     parser.add_argument("--name", metavar="NAME", help="the agent's name (default: as recorded)")
     parser.add_argument("--json", action="store_true", help="print JSON, with whole bodies")
-    parser.gone("--source", "a recording is always heard by the screen; leave the option out")
+    parser.gone("--source", "a recording is always read from the screen; leave the option out")
     parser.set_defaults(run=run)
 
 
@@ -143,7 +143,7 @@ def _say(header: Header, replay: Replay) -> None:
     profile = str(header.relay.get("profile") or "")
     if profile in ADAPTERS:
         output.note(
-            f"note: {profile} is heard through what it reports itself; its screen only counts "
+            f"note: {profile} is read from what it reports itself; its screen only counts "
             "when that fails"
         )
     for reason in replay.notes:

@@ -81,7 +81,7 @@ class Worktrees:
             self.top = self._git.line("rev-parse", "--show-toplevel")
         except GitError as error:
             raise GitError(
-                f"{folder} is in no git repository that is checked out, so it has no worktrees",
+                f"{folder} is not in a checked-out git repository, so it has no worktrees",
                 hint=f"leave worktree out, or make one: git init ({error.message})",
             ) from None
         self._git = _Git(self.top)
@@ -109,7 +109,7 @@ class Worktrees:
                 return path
             if os.path.islink(path) or not os.path.isdir(path) or os.listdir(path):
                 raise GitError(
-                    f"{path} is there, and is no worktree of this repository",
+                    f"{path} exists and is not a worktree of this repository",
                     hint="move it away; relay changes nothing in it",
                 )
         elif entry is not None:
@@ -246,7 +246,7 @@ class Worktrees:
             except FileExistsError:
                 if os.path.islink(path) or not os.path.isdir(path):
                     raise GitError(
-                        f"{path} is no folder of this repository's, so no worktree is made there",
+                        f"{path} is not a folder of this repository: no worktree is made there",
                         hint="look at what it is, and move it away",
                     ) from None
             except OSError as error:

@@ -66,9 +66,9 @@ def test_the_primer_follows_what_the_person_has_the_model_told(
 @pytest.mark.parametrize(
     ("own", "missing", "data"),
     [
-        (["--json-file", "x"], "heard by its screen", {"events": False, "input": True}),
-        (["--jsonFile=x"], "heard by its screen", {"events": False, "input": True}),
-        (["--json-fd=3"], "heard by its screen", {"events": False, "input": True}),
+        (["--json-file", "x"], "relay reads its screen", {"events": False, "input": True}),
+        (["--jsonFile=x"], "relay reads its screen", {"events": False, "input": True}),
+        (["--json-fd=3"], "relay reads its screen", {"events": False, "input": True}),
         (["--input-file", "x"], "messages are typed", {"events": True, "input": False}),
     ],
 )
@@ -89,7 +89,7 @@ def test_files_named_in_settings_stay_too(installed: Path, tmp_path: Path, where
     launch = planned([str(installed)], tmp_path)
     assert "--json-file" not in launch.argv
     assert "--input-file" in launch.argv
-    assert "heard by its screen" in str(launch.data["degraded"])
+    assert "relay reads its screen" in str(launch.data["degraded"])
 
 
 @pytest.fixture

@@ -408,7 +408,7 @@ def test_an_agent_is_asked_around_its_calls_whatever_the_configuration_has() -> 
         ("claude", {"ungated": "hooks are off"}, "hooks are off"),
         ("gemini", {"ungated": "no file; docs/agents/gemini.md says how"}, "gemini.md says how"),
         ("codex", {"degraded": "too old", "ungated": "too old"}, "too old"),
-        ("command", {}, "no conversation"),
+        ("command", {}, "not a conversation"),
         ("aider", {"heard": True}, "aider has no hooks"),
         ("shell", {}, "shell has no hooks"),
         ("python", {}, "python has no hooks"),

@@ -245,6 +245,9 @@ def test_a_normal_day_needs_no_question(project: Project, tmp_path: Path) -> Non
     project.write("src/test_a.py", "def test_a(): pass\n")
     project.write("package.json", '{"scripts": {"test": "echo x > src/by-npm"}}\n')
     project.write("Makefile", "all:\n\techo x > src/by-make\n")
+    (root / "src/crate/src").mkdir(parents=True)
+    project.write("src/crate/Cargo.toml", '[package]\nname = "a"\nversion = "0.1.0"\n')
+    project.write("src/crate/src/main.rs", "fn main() {}\n")
     subprocess.run([sys.executable, "-m", "venv", ".venv"], cwd=root, check=True)
     with zipfile.ZipFile(root / "thing-1-py3-none-any.whl", "w") as wheel:
         wheel.writestr("thing.py", "")
@@ -252,11 +255,15 @@ def test_a_normal_day_needs_no_question(project: Project, tmp_path: Path) -> Non
         wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: thing\nVersion: 1\n")
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
-    bob = bob_of(project, tmp_path, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    cargo = shutil.which("cargo")
+    rustup = str(Path(cargo).parents[2] / ".rustup") if cargo else ""  # HOME is the test's own
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    bob = bob_of(project, tmp_path, PATH=path, RUSTUP_HOME=rustup)
     day = [
         "python -m pytest -q src",
         "make",
         "npm test" if shutil.which("npm") else "true",
+        "cd src/crate && cargo build --offline" if cargo else "true",
         ".venv/bin/pip install --no-index ./thing-1-py3-none-any.whl",
         "git add -A && git commit -qm \"$(cat <<'EOF'\nA day's work\n\nBy make\nEOF\n)\"",
         "DEBUG=1 sh -c 'echo x > src/by-shell'",
@@ -267,6 +274,7 @@ def test_a_normal_day_needs_no_question(project: Project, tmp_path: Path) -> Non
     assert not project.person.asked
     assert git(project, "log", "--format=%s") == "A day's work\n"
     assert list(root.glob(".venv/lib/*/site-packages/thing.py"))
+    assert (root / "src/crate/target/debug/a").exists() is bool(cargo)
 
 
 def test_each_call_has_the_scope_of_its_own_time(project: Project, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ class EndpointEmbedder:
         except (ValueError, TypeError, OverflowError) as error:
             raise self._nonsense("its vectors are not numbers, or of different lengths") from error
         if rows.ndim != 2 or not 0 < rows.shape[1] <= DIMS_MAX:
-            raise self._nonsense("its vectors are no lists of numbers")
+            raise self._nonsense("its vectors are not lists of numbers")
         if self._dims and rows.shape[1] != self._dims:
             raise self._nonsense(
                 f"its vectors have {rows.shape[1]} numbers, not {self._dims}",

@@ -162,6 +162,23 @@ def test_a_refused_write_is_named_where_stderr_is_a_file(
 
 
 @LINUX
+@pytest.mark.parametrize(
+    ("line", "works"),
+    [
+        ("sed -i s/a/b/ docs/a", False),
+        ("cd docs && sed s/a/b/ a > $TMPDIR/a && cp $TMPDIR/a a", True),
+    ],
+)
+def test_a_file_alone_is_written_and_not_replaced(project: Path, line: str, works: bool) -> None:
+    with open(project / "src" / "log", "w+") as log:
+        command = [RELAY, "confine", "--write", "docs/a", "--", "sh", "-c", line]
+        done = subprocess.run(command, stderr=log, timeout=60)
+        log.seek(0)
+        assert (done.returncode == 0) is works
+        assert ("can be written but not replaced" in log.read()) is not works
+
+
+@LINUX
 def test_a_failure_of_its_own_is_not_explained(project: Path) -> None:
     with open(project / "src" / "log", "w+") as log:
         command = [
@@ -217,10 +234,10 @@ def test_a_descriptor_that_the_caller_has_opened_stays_open(project: Path) -> No
     [
         (["--write", "none", "--", "true"], 2, "none is not there yet"),
         (["--write", "src/b/", "--", "true"], 2, "src/b/ is a file, not a folder"),
-        (["--write", "src/*.py", "--", "true"], 2, "globs are no places"),
+        (["--write", "src/*.py", "--", "true"], 2, "a pattern cannot be used here"),
         (["--write", "a\nb", "--", "true"], 2, "a^Jb has a character that cannot be shown"),
         (["--write", "", "--", "true"], 2, "an empty path names no place"),
-        (["--intent", "INT-1", "--", "true"], 1, "is in no governed project"),
+        (["--intent", "INT-1", "--", "true"], 1, "is not in a governed project"),
         (["--write", "src", "--", "no-such-program"], 127, "command not found"),
         (["--write", "src"], 2, "missing: COMMAND"),
     ],

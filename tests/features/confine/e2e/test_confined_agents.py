@@ -211,4 +211,4 @@ def test_what_cannot_be_meant_is_a_sentence(
 def test_an_intent_outside_of_a_governed_project_is_refused(project: Path) -> None:
     with wrapped(["true"], name="Al", cwd=project, options=["--intent", "INT-1"]) as program:
         assert program.wait() == 2
-        program.wait_for("is in no governed project")
+        program.wait_for("is not in a governed project")

@@ -188,6 +188,6 @@ def test_a_fault_of_its_own_ends_it_without_a_traceback(
     with Terminal(argv=[sys.executable, "-c", faulty], env=env, cwd=tmp_path) as console:
         console.wait_for("asks to use Bash")
         console.type("?")
-        console.wait_for("relay met a fault of its own", 20)
+        console.wait_for("internal error in relay", 20)
         console.wait_end()
         assert "Traceback" not in console.text() and b"\x1b[?1049l" in console.raw

@@ -137,5 +137,5 @@ def test_without_a_trace_there_is_nothing_to_show(
     monkeypatch.chdir(tmp_path)
     assert relay("intent", "log").returncode == 3
     (tmp_path / ".orchestration").mkdir()
-    assert "nothing of that" in relay("intent", "log").stderr
+    assert "nothing like that" in relay("intent", "log").stderr
     assert "records: 0" in relay("intent", "verify").stdout

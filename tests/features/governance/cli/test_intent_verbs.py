@@ -63,7 +63,7 @@ def test_check_says_which_intents_allow_a_path(relay: Run, project: Path) -> Non
     rows = {row["path"]: (row["intents"], row["why"]) for row in json.loads(found.stdout)}
     assert rows == {
         "new/a.py": (["INT-001"], ""),
-        "keys.py": ([], "it is in no scope"),
+        "keys.py": ([], "no scope has it"),
         "../docs/a.md": (["docs"], ""),
         "../.git/config": ([], "no agent ever writes there"),
         "../../x": ([], f"it is not in {project}"),
@@ -84,7 +84,7 @@ def test_check_tells_every_mistake_of_a_broken_file(relay: Run, project: Path) -
     assert first.startswith("line 5: owned_scope: '/src/**'") and second.startswith(
         "line 6: status"
     )
-    assert third == f"relay: {path} has 2 mistakes, and no agent writes until they are mended"
+    assert third == f"relay: {path} has 2 mistakes, and no agent writes until they are fixed"
     error = json.loads(relay("intent", "list", "--json").stdout)["error"]
     assert [row["line"] for row in error["mistakes"]] == [5, 6]
 

@@ -125,4 +125,4 @@ def test_what_was_said_cannot_act_on_the_terminal_and_what_is_damaged_is_counted
     done = relay("search", "kiwi", "found")
     assert done.returncode == 0
     assert "\x1b" not in done.stdout and "qwen  /srv/q" in done.stdout
-    assert "opencode.db" in done.stderr and "1 lines were passed over" in done.stderr
+    assert "opencode.db" in done.stderr and "1 lines were skipped" in done.stderr

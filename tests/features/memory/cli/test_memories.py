@@ -68,7 +68,7 @@ def test_the_id_is_the_only_data_of_a_save(relay: Run) -> None:
     done = relay("memory", "save", "one fact")
     assert len(done.stdout.strip()) == 8 and "saved (project " in done.stderr
     again = relay("memory", "save", "one fact")
-    assert again.stdout == done.stdout and "was there already" in again.stderr
+    assert again.stdout == done.stdout and "saved already" in again.stderr
     near = parsed(relay("memory", "save", "the one fact", "--json"))
     assert (near["outcome"], near["former"]) == ("updated", "one fact")
 
@@ -187,7 +187,7 @@ def test_export_and_import_lose_nothing(relay: Run, tmp_path: Path) -> None:
         assert answer == {**counts, "conflicting": 0}
     assert relay("memory", "export", env=elsewhere).stdout == file.read_text()
     assert relay("broker", "stop", env=elsewhere).returncode == 0
-    assert "6 that were there" in relay("memory", "import", "-", stdin=file.read_text()).stderr
+    assert "6 already there" in relay("memory", "import", "-", stdin=file.read_text()).stderr
 
 
 def test_an_import_that_is_none_says_which_line(relay: Run, tmp_path: Path) -> None:
@@ -385,11 +385,11 @@ def test_one_that_was_cut_off_goes_on(relay: Run, broker_home: Home) -> None:
     said = importing.communicate(timeout=30)[1]
     assert importing.returncode == -signal.SIGINT
     # The answer to the second page may have been on its way.
-    told = "cut off; so far: {} new, 0 that were there; run it again to go on\n"
+    told = "cut off; so far: {} new, 0 already there; run it again to go on\n"
     assert said in (told.format(500), told.format(1000))
     done = relay("memory", "import", "-", stdin=whole)
-    assert done.stderr == "300 new, 1000 that were there\n"
-    assert relay("memory", "import", "-", stdin=whole).stderr == "0 new, 1300 that were there\n"
+    assert done.stderr == "300 new, 1000 already there\n"
+    assert relay("memory", "import", "-", stdin=whole).stderr == "0 new, 1300 already there\n"
     exported = relay("memory", "export").stdout.splitlines()
     assert [json.loads(one)["text"] for one in exported] == [f"fact {n}" for n in range(1300)]
 
@@ -397,7 +397,7 @@ def test_one_that_was_cut_off_goes_on(relay: Run, broker_home: Home) -> None:
 def test_what_is_there_with_another_content_is_counted_and_stays(relay: Run) -> None:
     relay("memory", "import", "-", stdin=lines(row(1)))
     done = relay("memory", "import", "-", stdin=lines(row(1, text="another"), row(2)))
-    assert "1 new, 0 that were there, 1 that are there with another content" in done.stderr
+    assert "1 new, 0 already there, 1 that are there with another content" in done.stderr
     assert "fact 1" in relay("memory", "show", "k00001").stdout
 
 
@@ -480,7 +480,7 @@ def test_a_bar_is_drawn_in_a_terminal_and_nowhere_else(relay: Run, tmp_path: Pat
     file.write_text(lines(*map(row, range(600))))
     status, shown = in_terminal("import", str(file))
     assert status == 0 and "#" in shown and "500 memories" in shown
-    assert shown.endswith("\r600 new, 0 that were there\r\n")
+    assert shown.endswith("\r600 new, 0 already there\r\n")
     status, shown = in_terminal("export", str(tmp_path / "copy.jsonl"))
     assert status == 0 and "] 600 of 600 memories" in shown
     status, shown = in_terminal("export", stdout=subprocess.DEVNULL)

@@ -100,7 +100,7 @@ def test_each_outcome_of_a_save_is_told() -> None:
         return memory_texts.answer("save", "now", reply)
 
     assert saved("new") == "memory: saved as k23fb0fc (project)"
-    assert saved("same").endswith("was there already; its time is new")
+    assert saved("same").endswith("is saved already; its time is updated")
     assert saved("updated", former="before").endswith('is updated; it was "before"')
     assert saved("new", redacted=["github-token"]).endswith("as secret: github-token")
 

@@ -132,7 +132,7 @@ def test_a_project_evaluates_its_own_agents_and_the_person_everything(
         ("Outside", "own"),
         ("mom@x", "own"),
     ]
-    assert "what it returned is no result: the result must be a dictionary" in said[1][2]
+    assert "what it returned is not a result: the result must be a dictionary" in said[1][2]
 
 
 def test_a_hook_that_disables_itself_fires_once_until_it_is_enabled(

@@ -256,7 +256,7 @@ def test_where_none_can_be_made_it_says_why_and_leaves_all_as_it_is(
 ) -> None:
     plain = tmp_path / "plain"
     plain.mkdir()
-    with pytest.raises(GitError, match="in no git repository"):
+    with pytest.raises(GitError, match="not in a checked-out git repository"):
         Worktrees(str(plain))
     git(plain, "init", "-q")
     with pytest.raises(GitError, match="no commit yet"):
@@ -267,7 +267,7 @@ def test_where_none_can_be_made_it_says_why_and_leaves_all_as_it_is(
     taken = repo / ".relay" / "worktrees" / "Alice"
     taken.mkdir(parents=True)
     (taken / "notes").write_text("mine")
-    with pytest.raises(GitError, match="no worktree of this repository"):
+    with pytest.raises(GitError, match="not a worktree of this repository"):
         trees.make("Alice", BRANCH)
     assert (taken / "notes").read_text() == "mine"
     assert git(repo, "branch", "--list", BRANCH) == ""
@@ -276,7 +276,7 @@ def test_where_none_can_be_made_it_says_why_and_leaves_all_as_it_is(
 def test_a_link_in_the_repository_leads_no_worktree_elsewhere(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (repo / ".relay").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(GitError, match="no folder of this repository's"):
+    with pytest.raises(GitError, match="not a folder of this repository"):
         Worktrees(str(repo)).make("Alice", BRANCH)
     assert [*(tmp_path / "elsewhere").iterdir()] == []
 
