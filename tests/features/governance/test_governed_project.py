@@ -252,7 +252,7 @@ async def test_an_agent_that_the_kernel_holds_to_an_intent_is_traced_and_works_o
     if ungated:
         with pytest.raises(RelayError, match="writes for INT-1 alone"):
             await bench.session.ask({"do": "select", "id": "INT-2"}, False)
-    with pytest.raises(RelayError, match="no text of at most"):
+    with pytest.raises(RelayError, match="a text of at most"):
         await bench.session.ask({"do": "learn", "text": ["x"]}, False)
 
 
