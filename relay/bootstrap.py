@@ -41,7 +41,7 @@ REST = "not alone and not agents and not smoke and (not unit or hypothesis)"
 #: Where the tests of a kind are, so that not each process of pytest's reads all tests for them.
 FOLDERS = {
     "alone": ["tests/fidelity"],
-    "agents": ["tests/real_agents", "tests/features/agent_check"],
+    "agents": ["tests/real_agents", "tests/features/agent_check", "tests/features/link"],
 }
 
 

@@ -13,7 +13,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 BRACKETED_PASTE = 2004
-ALT_SCREEN = (47, 1047, 1049)
 #: DEC private modes that are off in a fresh terminal and disturb a shell when left on.
 DISTURBING = (
     1, 5, 6, 9, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 2004, 2026, 2031, 2048,

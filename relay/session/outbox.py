@@ -198,7 +198,11 @@ class Outbox:
                 f"the message to {_names(held)} is held until the person lets it go on:"
                 f" {held[0]['reason']}. Do not send it again, and finish your turn"
             )
-        if absent := [one for one in news if one["state"] == "queued"]:
+        queued = [one for one in news if one["state"] == "queued"]
+        for one in queued:
+            if "@" in one["to"]:
+                yield AgentNotice(f"the message to {one['to']} is kept: {one['reason']}")
+        if absent := [one for one in queued if "@" not in one["to"]]:
             yield AgentNotice(
                 f"{_names(absent)} {'are' if absent[1:] else 'is'} not running now. The message is"
                 " kept, and is delivered when an agent of that name runs again"

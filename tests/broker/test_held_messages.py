@@ -158,16 +158,6 @@ def test_too_many_a_minute_wait_also_after_a_restart(
         assert [read(bob)["body"] for _ in range(4)] == ["3", "4", "5", "6"]
 
 
-def test_the_person_refuses(home: Home, client: BrokerClient) -> None:
-    with register(home, "Al") as al, register(home, "Bob") as bob:
-        exchange(al, bob, HOPS_MAX)
-        say(al, "Bob", "thank you")
-        decide(client, "no")
-        assert held(client) == []
-        [row] = client.request(HISTORY, grep="thank you")["rows"]
-        assert (row["state"], row["reason"]) == ("failed", "the person refused it")
-
-
 def test_a_flood_is_one_item_that_is_counted(
     home: Home, monkeypatch: pytest.MonkeyPatch, client: BrokerClient
 ) -> None:

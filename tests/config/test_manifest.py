@@ -195,3 +195,7 @@ def test_a_projects_channels_and_stage_hooks_are_named_as_what_is_not_used(
         assert seen.manifest.settings["channel_adapters"] == ["chat"]
         assert len(seen.warnings) == said
         assert all("only your own configuration" in one for one in seen.warnings)
+
+
+def test_what_cannot_be_found_is_not_known(home: Home, config: Path) -> None:
+    assert told(home, config, "missing.py") == NOTHING

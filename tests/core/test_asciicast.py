@@ -19,14 +19,6 @@ def play(*lines: str) -> tuple[Header, list[CastEvent]]:
     return header, list(events)
 
 
-def test_version_2_has_absolute_times() -> None:
-    header, events = play(V2, '[0.5, "o", "a"]\n', '[1.25, "r", "90x20"]\n', "\n", '[2, "m", ""]\n')
-    assert (header.cols, header.rows, header.title, header.relay) == (80, 24, "T", {"agent": "Bob"})
-    wanted = [(0.5, "o", "a"), (1.25, "r", "90x20"), (2.0, "m", "")]
-    assert events == [CastEvent(*one) for one in wanted]
-    assert events[1].size() == (90, 20)
-
-
 def test_version_3_has_intervals_comments_and_an_exit() -> None:
     header, events = play(V3, "# hello\n", '[0.5, "o", "a"]\n', '[0.25, "x", "0"]\n')
     assert (header.version, header.cols, header.rows) == (3, 100, 30)

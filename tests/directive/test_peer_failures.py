@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay.directive.envelope import envelope
-from relay.directive.grammar import Found, Match, Scanner, Unclosed
+from relay.directive.grammar import Found, Match, Scanner
 
 from .test_envelope import message
 from .whole_text import lines_of, scan
@@ -39,10 +39,6 @@ def test_a_line_in_two_writes_is_one_message_with_its_tail() -> None:
     ]
 
 
-def test_a_prefix_in_two_writes() -> None:
-    assert bodies(typed("@rel", "ay:Bob hi\n")) == ["hi"]
-
-
 def test_character_by_character_is_one_message() -> None:
     assert bodies(typed(*"@relay:Bob one word after another\n")) == ["one word after another"]
 
@@ -57,42 +53,11 @@ def test_a_fence_is_not_sent_however_long_it_is() -> None:
     assert bodies(scan(f"```\n{code}```\n@relay:Bob real", NAMESPACES)) == ["real"]
 
 
-def test_an_unclosed_block_takes_neither_the_next_end_nor_what_is_said_after_it() -> None:
-    text = "@relay:Bob <<<\nnever closed\n\n@relay:Ann <<<\nfor Ann only\n>>>\n@relay:Dan hi\n"
-    found = scan(text, NAMESPACES)
-    assert [type(one) for one in found] == [Unclosed, Match, Match]
-    assert [one.target for one in found] == ["Bob", "Ann", "Dan"]
-    assert bodies(found[1:]) == ["for Ann only", "hi"]
-
-
 def test_a_wrapped_line_keeps_its_tail() -> None:
     text = "● @relay:Bob a sentence that the screen had to\n  wrap in the middle\n\n● done"
     assert bodies(scan(text, NAMESPACES)) == [
         "a sentence that the screen had to\nwrap in the middle"
     ]
-
-
-def test_several_lines_are_sent_whole() -> None:
-    body = "\n".join(f"line {n}" for n in range(400))
-    assert bodies(scan(f"@relay:Bob {body}", NAMESPACES)) == [body]
-
-
-def test_the_thread_is_no_part_of_the_body() -> None:
-    (found,) = scan("@relay:Bob [thread:t1] hi", NAMESPACES)
-    assert isinstance(found, Match)
-    assert (found.attributes, found.body) == ({"thread": "t1"}, "hi")
-
-
-def test_two_targets_are_said_together() -> None:
-    (found,) = scan("@relay:Bob,Carol hi", NAMESPACES)
-    assert isinstance(found, Match)
-    assert (found.target, found.body) == ("Bob,Carol", "hi")
-
-
-def test_everyone_is_a_target() -> None:
-    (found,) = scan("@relay:* hi", NAMESPACES)
-    assert isinstance(found, Match)
-    assert found.target == "*"
 
 
 def test_talking_about_a_pattern_sends_nothing() -> None:
@@ -125,15 +90,3 @@ def test_instructions_with_placeholders_are_not_obeyed() -> None:
         "```\n@relay:Bob a fenced example\n@relay:Bob <<<\nx\n```\n"
     )
     assert scan(text, NAMESPACES) == []
-
-
-def test_other_words_with_an_at_sign_are_text() -> None:
-    text = "@media:print { color: red }\n@app.route('/x')\n@Override\n@types/node: 1\na@b.c: hi\n"
-    assert scan(text, NAMESPACES) == []
-
-
-def test_nothing_is_cut_from_a_long_body() -> None:
-    body = "x" * 9000
-    assert bodies(scan(f"@relay:Bob {body}", NAMESPACES)) == [body]
-    lines = envelope(message(body), style="plain").lines
-    assert max(len(line.encode()) for line in lines) <= 900

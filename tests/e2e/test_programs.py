@@ -57,19 +57,6 @@ def outcome(body: str) -> tuple[str, str]:
     return row["state"], row["reason"] or ""
 
 
-def test_an_editor_keeps_its_text_to_itself(tmp_path: Path) -> None:
-    text = tmp_path / "text"
-    text.write_text("mine\n")
-    with wrapped([installed("vim"), "-u", "NONE", str(text)], name="Editor") as editor:
-        wait_registered("Editor")
-        editor.wait_for("mine")
-        send_in_vain("Editor", "hello", "vim reads keys, not messages")
-        editor.type(":wq\r")
-        assert editor.wait() == 0
-    assert text.read_text() == "mine\n"
-    assert os.listdir(tmp_path) == ["text"]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process show another name")
 def test_a_pane_of_tmux_goes_by_the_agents_program(tmp_path: Path) -> None:
     tmux = installed("tmux")
@@ -213,20 +200,6 @@ def test_what_a_pager_shows_is_not_said(which: str, folder: Path) -> None:
         assert to_bob() == ["said before", "said after"]
 
 
-def test_a_pager_that_is_wrapped_itself_says_nothing(folder: Path) -> None:
-    with (
-        wrapped(python(ECHO), name="Bob"),
-        wrapped(["less", "page"], name="Ann", cwd=folder) as less,
-    ):
-        wait_registered("Bob", "Ann")
-        less.wait_for("row 4 of the page")
-        less.type(" ")
-        less.wait_for("row 15 of the page")
-        less.type("q")
-        assert less.wait() == 0
-        assert to_bob() == []
-
-
 #: Reads with a line editor of its own, then thinks for a while, as chat programs do.
 CHAT = """
 import json, readline, sys, time
@@ -244,14 +217,6 @@ chat.on('line', line => {
   require('fs').appendFileSync(process.argv[1], JSON.stringify(line) + '\\n');
   setTimeout(() => { console.log('ok'); chat.prompt(); }, 700);
 });
-"""
-#: A menu without a line: each key means something.
-KEYS = """
-import sys, tty
-tty.setraw(0)
-sys.stdout.write("q quits> "); sys.stdout.flush()
-while True:
-    open(sys.argv[1], "a").write(repr(sys.stdin.read(1)) + "\\n")
 """
 #: Starts for as long as nobody writes into a fifo, waiting for it as launchers do that download
 #: what they run, and shows that. What is typed meanwhile the program throws away.
@@ -277,7 +242,7 @@ def command(which: str, got: Path) -> list[str]:
         return ["node", "-e", NODE, str(got)]
     if which == "composer":
         return [sys.executable, tui.__file__, str(got), "no-paste"]
-    return [*python({"readline": CHAT, "keys": KEYS}[which]), str(got)]
+    return [*python(CHAT), str(got)]
 
 
 def taken(got: Path) -> list[str]:
@@ -296,24 +261,6 @@ def test_each_message_is_one_line(which: str, tmp_path: Path) -> None:
         lines = [read(line)[0].body for line in taken(got)]
         assert [line.replace(" ⏎ ", "\n") for line in lines] == [b.expandtabs(4) for b in bodies]
         assert [row["to"] for row in relay_json("history")] == ["Bob"] * 3  # its echo said nothing
-
-
-def test_what_shows_no_key_gets_one_and_no_enter(tmp_path: Path) -> None:
-    got = tmp_path / "got"
-    with wrapped(command("keys", got), name="Bob"):
-        wait_registered("Bob")
-        send_in_vain("Bob", "hello", "it does not show what is typed")
-        assert got.read_text() == "'R'\n"
-
-
-def test_a_person_can_say_that_a_program_takes_lines(tmp_path: Path) -> None:
-    got = tmp_path / "got"
-    with wrapped(command("keys", got), name="Bob", options=["--type", "line"]):
-        wait_registered("Bob")
-        relay("send", "Bob", "hello")
-        # What such a program does with it nobody can see, so it is submitted and no more.
-        wait_until(lambda: states() == ["submitted"], 20, "the line")
-        assert got.read_text().endswith("'\\r'\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nobody tells who reads a terminal here")

@@ -183,3 +183,10 @@ def test_without_the_feature_that_has_it_a_part_of_ctx_is_missed_by_one_clear_er
     ctx = Context(IDENTITY, FakeActions())
     with pytest.raises(AttributeError, match="ctx has no 'memory': neither relay nor a feature"):
         _ = ctx.memory
+
+
+def test_env_is_a_copy() -> None:
+    ctx = context(FakeActions())
+    ctx.env["HOME"] = "elsewhere"
+    assert ctx.env == {"HOME": "/home/alice"}
+    assert IDENTITY.env == {"HOME": "/home/alice"}

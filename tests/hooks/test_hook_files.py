@@ -206,17 +206,6 @@ def registered(paths: list[str], trusted: tuple[str, ...]) -> tuple[Registry, li
     return registry, register_hook_files(registry, files)
 
 
-def test_the_hooks_of_files_are_registered_in_order() -> None:
-    registry, problems = registered(["/b", "/a"], ("/a", "/b"))
-    assert problems == []
-    assert [(hook.name, hook.source, hook.dialect) for hook in registry.all_hooks()] == [
-        ("B", "/b", Dialect.GEMINI),
-        ("a1", "/a", Dialect.CLAUDE),
-        ("a2", "/a", Dialect.CLAUDE),
-    ]
-    assert {hook.on_failure for hook in registry.all_hooks()} == {OnFailure.ALLOW}
-
-
 def test_an_untrusted_files_hooks_are_listed_and_never_planned() -> None:
     registry, problems = registered(["/a", "/b"], ("/b",))
     assert [hook.trusted for hook in registry.all_hooks()] == [False, False, True]

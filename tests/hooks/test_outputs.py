@@ -492,29 +492,6 @@ def test_a_denial_always_has_a_reason(value: Any) -> None:
     assert NAME in output.reason
 
 
-@pytest.mark.parametrize(
-    ("event", "value", "output"),
-    [
-        (AFTER, {"response": ["any", 1]}, HookOutput(response=["any", 1])),
-        (AFTER, {"block": "no"}, HookOutput(Decision.DENY, "no")),
-        (HookEventName.BEFORE_MODEL, {"request": {"m": 1}}, HookOutput(request={"m": 1})),
-        (HookEventName.AFTER_MODEL, {"response": {"t": 1}}, HookOutput(request={"t": 1})),
-        (
-            HookEventName.BEFORE_TOOL_SELECTION,
-            {"tools": {"names": []}},
-            HookOutput(tools=ToolSelection(names=())),
-        ),
-        (
-            HookEventName.BEFORE_TOOL_SELECTION,
-            {"tools": {"mode": "ANY", "names": None}},
-            HookOutput(tools=ToolSelection(ToolMode.ANY)),
-        ),
-    ],
-)
-def test_what_other_events_can_answer(event: HookEventName, value: Any, output: HookOutput) -> None:
-    assert read_value(value, NAME, event) == output
-
-
 @pytest.mark.parametrize("event", sorted(set(HookEventName) - DENIABLE))
 def test_a_decision_where_nothing_can_be_denied_is_an_error_that_says_so(
     event: HookEventName,

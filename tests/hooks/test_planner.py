@@ -25,17 +25,6 @@ def planned(registry: Registry, payload: dict[str, Any] | None = None) -> Plan:
     return Planner(registry).plan(BEFORE, PAYLOAD if payload is None else payload)
 
 
-def test_the_matcher_decides() -> None:
-    registry = Registry()
-    registry.add_hook(BEFORE, Command(shell="all"))
-    registry.add_hook(BEFORE, Command(shell="edits"), matcher="Edit|Write")
-    registry.add_hook(BEFORE, Command(shell="memory"), matcher="mcp__memory__.*")
-    assert names(planned(registry)) == ["all"]
-    assert names(planned(registry, {"tool_name": "Write"})) == ["all", "edits"]
-    assert names(planned(registry, {"tool_name": "mcp__memory__add"})) == ["all", "memory"]
-    assert names(planned(registry, {})) == ["all"]
-
-
 def test_what_has_no_usable_name_is_for_hooks_without_a_matcher_only() -> None:
     registry = Registry()
     registry.add_hook(BEFORE, Command(shell="all"), name="all")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relay.hooks.events import HookEventName, RegistrationError
-from relay.hooks.registry import BUILTIN, Registry, checked_builtin
+from relay.hooks.registry import BUILTIN, Registry, checked_builtin, split_pattern
 
 
 def _handler(target: str) -> None: ...
@@ -159,3 +159,10 @@ def test_only_what_exists_can_be_asked_for_as_built_in() -> None:
     with pytest.raises(RegistrationError, match="no built-in handler for 'rely'") as caught:
         checked_builtin("rely")
     assert "'relay'" in caught.value.hint
+
+
+def test_a_key_is_split_at_its_first_colon() -> None:
+    assert split_pattern("deploy") == ("deploy", "*")
+    assert split_pattern("@deploy:prod-*") == ("deploy", "prod-*")
+    assert split_pattern("deploy:") == ("deploy", "")
+    assert split_pattern("a:b:c") == ("a", "b:c")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from relay.hooks import run_functions
 from relay.hooks import run_functions as module
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Call, CallEnd, CallOutcome
@@ -183,25 +184,6 @@ async def test_an_async_handler_that_hangs_is_cancelled() -> None:
         assert cancelled.wait(20)
 
 
-async def test_an_async_handler_that_refuses_to_end_is_switched_off(gate: threading.Event) -> None:
-
-    async def stubborn() -> None:
-        while not gate.is_set():
-            try:
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                continue
-
-    registry = deploys(stubborn, timeout=SHORT)
-    async with _runner(registry) as runner:
-        for _ in range(module.HUNG_PER_HANDLER):
-            (outcome,) = await runner.run_pattern("deploy", "x", "", None)
-            assert outcome.end is CallEnd.TIMEOUT
-        (outcome,) = await runner.run_pattern("deploy", "x", "", None)
-        assert outcome.end is CallEnd.OFF
-        gate.set()
-
-
 async def test_an_async_handler_that_blocks_its_loop_hurts_only_itself(
     gate: threading.Event,
 ) -> None:
@@ -251,28 +233,6 @@ async def test_the_blame_for_a_blocked_loop_goes_to_the_one_that_blocks(
         await first
 
 
-async def test_at_most_that_many_sync_handlers_run_at_once(gate: threading.Event) -> None:
-    running: list[int] = []
-    two = threading.Event()
-
-    def handler() -> None:
-        running.append(1)
-        if len(running) == 2:
-            two.set()
-        gate.wait()
-
-    registry = deploys(handler)
-    async with _runner(registry, workers=2) as runner:
-        calls = [
-            asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None)) for _ in range(5)
-        ]
-        assert await asyncio.to_thread(two.wait, 20)
-        assert len(running) == 2
-        gate.set()
-        assert all(outcomes[0].ok for outcomes in await asyncio.gather(*calls))
-        assert len(running) == 5
-
-
 async def test_too_many_waiting_calls_are_refused(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,44 +267,6 @@ async def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(
     assert (outcome.end, outcome.error) == (CallEnd.REFUSED, "relay is closing")
     gate.set()
     assert (await call)[0].ok
-
-
-@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_loop_that_ends_after_closing_has_given_it_up_ends_in_peace(
-    gate: threading.Event,
-) -> None:
-
-    async def block() -> None:
-        gate.wait(10)
-
-    registry = deploys(block)
-    runner = FunctionRunner(registry, grace=SHORT)
-    call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", ""))
-    await asyncio.sleep(SHORT)
-    await runner.close(SHORT)
-    call.cancel()
-    await asyncio.gather(call, return_exceptions=True)
-    threads = [one for one in threading.enumerate() if one.name == "relay-async-handlers"]
-    gate.set()
-    for thread in threads:
-        thread.join(5)
-        assert not thread.is_alive()
-
-
-async def test_closing_cancels_async_handlers() -> None:
-    started = threading.Event()
-
-    async def forever() -> None:
-        started.set()
-        await asyncio.Event().wait()
-
-    registry = deploys(forever)
-    runner = FunctionRunner(registry, grace=20)
-    call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-    assert await asyncio.to_thread(started.wait, 20)
-    await runner.close(timeout=0)
-    (outcome,) = await call
-    assert (outcome.end, "CancelledError" in outcome.error) == (CallEnd.RAISED, True)
 
 
 def test_an_async_handler_can_run_programs() -> None:
@@ -628,3 +550,12 @@ def test_what_hangs_does_not_keep_the_interpreter_from_exiting(handler: str) -> 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
     assert (done.stdout, done.returncode) == ("timeout\n", 0)
+
+
+def test_functions_beyond_those_that_can_wait_fail_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_functions, "WAITING_MAX", 2)
+    registry = Registry()
+    _hooks(registry, *[lambda: "ran"] * 4)
+    assert [outcome.ok for outcome in _together(registry)] == [True, True, False, False]

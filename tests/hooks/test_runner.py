@@ -101,18 +101,6 @@ def _says(**output: Any) -> str:
 # -- what a program says
 
 
-def test_a_program_gets_the_input_and_decides(registry: Registry, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    _hook(registry, f"cat >'{log}'; echo why >&2; exit 2", name="guard")
-    (result,) = _run(registry)
-    assert json.loads(log.read_text()) == PAYLOAD
-    assert result.success
-    assert result.error == ""
-    assert (result.exit_status, result.stdout, result.stderr) == (2, "", "why\n")
-    assert result.output == HookOutput(decision=Decision.DENY, reason="why")
-    assert result.hook is registry.hooks(BEFORE)[0]
-
-
 @pytest.mark.parametrize("dialect", Dialect)
 def test_a_program_is_spoken_to_in_its_dialect(
     registry: Registry, tmp_path: Path, dialect: Dialect
@@ -190,25 +178,6 @@ def test_a_bad_hook_does_what_was_said_of_its_failure(
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "exec <&-; echo fine",
-        "sleep 600 & echo fine",
-        "cd /; echo fine",
-        "exec 2>&-; echo fine",
-        "head -c 2000000 /dev/zero >&2; echo fine",
-    ],
-)
-def test_a_strange_hook_that_answers_is_heard(registry: Registry, line: str) -> None:
-    _hook(registry, line)
-    payload = {**PAYLOAD, "tool_input": {"content": "x" * 1_000_000}}
-    (result,) = _run(registry, payload=payload)
-    assert result.error == ""
-    assert result.output == HookOutput(system_message="fine")
-    assert len(result.stderr) <= module.SHOWN_MAX
-
-
-@pytest.mark.parametrize(
     "name", ["$(touch bad)", "`touch bad`", "; touch bad;", "a'\"b *\n", "-rf\n&"]
 )
 def test_nothing_of_the_event_reaches_a_shell(
@@ -233,52 +202,6 @@ def test_an_input_that_has_no_json_form_is_a_failure(registry: Registry) -> None
 
 
 # -- functions
-
-
-def test_a_function_gets_what_it_asks_for(registry: Registry) -> None:
-    def guard(tool: str, input: dict[str, Any], ctx: object, phase: str) -> dict[str, Any]:
-        return {"deny": f"{tool} {input['command']} {ctx} {phase}"}
-
-    _hook(registry, guard)
-    (result,) = _run(registry)
-    assert result.output == HookOutput(decision=Decision.DENY, reason="Bash ls the ctx before")
-    assert (result.exit_status, result.stdout, result.trace) == (None, "", "")
-
-
-def test_a_function_that_fails_is_a_failure(registry: Registry) -> None:
-    def crash() -> None:
-        raise ValueError("broken")
-
-    async def hang() -> None:
-        await asyncio.Event().wait()
-
-    _hook(registry, crash, name="first")
-    _hook(registry, hang, timeout=SHORT)
-    _hook(registry, lambda: {"dney": "typo"})
-    _hook(registry, lambda: {"deny": "no"})
-    *bad, fine = _run(registry)
-    assert [result.success for result in bad] == [False] * 3
-    assert "ValueError: broken" in bad[0].error
-    assert "raise ValueError" in bad[0].trace
-    assert "it did not end within 0.05 s" in bad[1].error
-    assert "deny" in bad[2].error
-    assert all(r.output is not None and r.output.decision is Decision.DENY for r in bad)
-    assert fine.output == HookOutput(decision=Decision.DENY, reason="no")
-
-
-def test_those_without_a_limit_get_the_runners_or_a_programs(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("relay.hooks.runner.COMMAND_TIMEOUT", 2 * SHORT)
-
-    async def hang() -> None:
-        await asyncio.Event().wait()
-
-    _hook(registry, hang)
-    _hook(registry, "exec sleep 600")
-    function, program = _run(registry, timeout=SHORT)
-    assert function.error == "it did not end within 0.05 s"
-    assert program.error == "it did not end within 0.1 s"
 
 
 def test_no_function_can_change_what_others_are_given(registry: Registry) -> None:

@@ -129,15 +129,6 @@ def test_only_the_interrupt_key_by_itself_ends_what_is_open(
     assert [p[4:5] for kind, p in typist.link.said if kind == frames.ACTIVITY] == kinds
 
 
-def test_keys_go_at_once() -> None:
-    gate = WriteGate()
-    gate.press(b"keys")
-    head = head_of(gate, 0.0, True)
-    assert head == b"keys"
-    assert gate.taken(head, 4) is None
-    assert not gate.waiting and head_of(gate, 0.0, True) == b""
-
-
 def test_keys_wait_behind_words_that_have_begun() -> None:
     gate = WriteGate()
     assert gate.words(1, 0, b"words")
@@ -183,13 +174,6 @@ def test_nothing_is_decided_inside_a_key_sequence() -> None:
     gate.report_waits(True)
     assert gate.refused(False) == [] and head_of(gate, 0.0, False) == b""
     assert gate.refused(True) == [(frames.REFUSED, 1)]
-
-
-def test_keys_before_words() -> None:
-    gate = WriteGate()
-    gate.press(b"k")
-    gate.words(1, ANY_SEQUENCE, b"a")
-    assert head_of(gate, 0.0, True) == b"k"
 
 
 def test_the_queue_is_bounded_and_forgets_what_has_not_begun() -> None:

@@ -18,17 +18,6 @@ from tests.pump.fake_store import FakeStore
 LARGE = 1 << 30
 
 
-def test_small_pieces_are_put_together_but_not_across_a_mark() -> None:
-    kept = OutputBuffer(LARGE)
-    kept.add(b"a")
-    kept.add(b"b")
-    mark = kept.mark()
-    kept.add(b"c")
-    assert kept.hand_out(100, mark) == [b"ab"]
-    assert kept.hand_out(100, mark) == []
-    assert kept.hand_out(100, None) == [b"c"]
-
-
 def test_one_hand_out_fits_a_write() -> None:
     kept = OutputBuffer(LARGE)
     for _ in range(3000):
@@ -76,23 +65,6 @@ def test_without_a_store_memory_takes_it_all() -> None:
         assert len(b"".join(kept.hand_out(LARGE, None))) == added
         kept.drop(added)
         assert not kept.full
-
-
-def test_what_a_full_store_does_not_take_stays_until_there_is_room() -> None:
-    store = FakeStore(0, room=2000)
-    kept = OutputBuffer(4096, lambda _: store)
-    while not kept.full:
-        kept.add(b"x" * 99)
-    assert len(store.data) == 2000
-    written = kept.end
-    assert len(b"".join(kept.hand_out(500, None))) == 500
-    kept.drop(500)
-    assert not kept.full and len(kept) == written - 500
-    kept.take_back()
-    rest = b""
-    while pieces := kept.hand_out(700, None):
-        rest += b"".join(pieces)
-    assert rest == b"x" * (written - 500)
 
 
 def test_a_store_that_cannot_be_read_says_so() -> None:

@@ -20,29 +20,12 @@ def new(transcript: ScreenAlignment, rows: list[str], now: float) -> list[str]:
     return fresh
 
 
-def test_what_scrolls_is_new_only_where_it_comes_in() -> None:
-    transcript = ScreenAlignment()
-    rows = [f"row{number}" for number in range(40)]
-    assert new(transcript, rows[:10], 1.0) == rows[:10]
-    assert new(transcript, rows[4:14], 2.0) == rows[10:14]
-    assert new(transcript, rows[:10], 3.0) == []
-    assert new(transcript, rows[10:20], 4.0) == rows[14:20]
-
-
 def test_the_same_row_twice_is_two_rows() -> None:
     transcript = ScreenAlignment()
     assert new(transcript, ["a", "same"], 1.0) == ["a", "same"]
     assert new(transcript, ["a", "same", "same"], 2.0) == ["same"]
     assert new(transcript, ["same", "b", "same"], 3.0) == ["b"]
     assert new(transcript, ["same", "b", "same", "b", "same"], 4.0) == ["b", "same"]
-
-
-def test_the_same_text_in_other_rows_is_not_new() -> None:
-    transcript = ScreenAlignment()
-    new(transcript, ["start", "onetwothree", "fourfivesix", "end"], 1.0)
-    assert new(transcript, ["start", "onetwo", "threefour", "fivesix", "end"], 2.0) == []
-    assert new(transcript, ["start", "onetwothreefourfivesix", "end"], 3.0) == []
-    assert new(transcript, ["fivesix", "end", "more"], 4.0) == ["more"]
 
 
 def test_a_picture_drawn_anew_may_begin_lower_where_that_explains_more_of_it() -> None:

@@ -18,16 +18,6 @@ def emulator(cols: int = 10, rows: int = 4) -> Emulator:
     return Emulator(cols, rows, history=100)
 
 
-def test_rows_joined_over_soft_wraps() -> None:
-    terminal = emulator()
-    terminal.feed(b"123456789 next\r\nlast")
-    assert terminal.text((0, 0), (9, 2)) == "123456789 next\nlast"
-    assert terminal.text((0, 0), (9, 2), unwrap=False) == "123456789\nnext\nlast"
-    assert [terminal.continues(row) for row in range(3)] == [False, True, False]
-    assert terminal.line_start(1) == 0
-    assert terminal.row_text(1) == "next"
-
-
 def test_a_mark_follows_its_cell_through_scrolling_and_reflow() -> None:
     terminal = emulator()
     terminal.feed(b"a\r\n0123456789X")
@@ -89,18 +79,6 @@ def test_a_snapshot_holds_everything(cut: bytes) -> None:
 def test_a_broken_snapshot_is_refused(data: bytes) -> None:
     with pytest.raises(EmulatorError):
         Emulator(80, 24, snapshot=data)
-
-
-def test_the_state_of_the_terminal() -> None:
-    terminal = emulator()
-    terminal.feed(b"\x1b[>5u\x1b[?1049h\x1b]0;busy\x07\x1b[2;3H")
-    assert terminal.alt_screen
-    assert terminal.title == "busy"
-    assert terminal.cursor == (2, 1)
-    terminal.feed(b"\x1b[>5u")
-    assert terminal.kitty_flags == 5
-    terminal.feed(b"\x1b[1;1H0123456789")
-    assert terminal.pending_wrap
 
 
 @pytest.fixture(autouse=True)

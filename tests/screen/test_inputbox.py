@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import pytest
@@ -113,11 +112,3 @@ def test_a_cursor_that_is_shown_stands_where_it_is() -> None:
     box.line(["─" * 20, "", "─" * 20, "", ""], 1, 1, 20, 5)
     box.forget()
     assert box.line(["", "text", "─" * 20, "", "─" * 20], 1, 1, 20, 5) == 1
-
-
-def test_the_state_goes_on_elsewhere() -> None:
-    box, again = InputBox(), InputBox()
-    again.load(json.loads(json.dumps(box.save())))
-    box.line(["─" * 20, "", "─" * 20, "", ""], 1, 1, 20, 5)
-    again.load(json.loads(json.dumps(box.save())))
-    assert again.line(["", "", "─" * 20, "", "─" * 20], 1, 1, 20, 5) == 3

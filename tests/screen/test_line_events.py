@@ -6,7 +6,6 @@ import pytest
 
 from relay.core.source_events import End, Line, Pause, Proof
 from relay.screen.line_events import PAUSE_SOON, EchoMask, LineEmitter
-from tests.screen.screens import texts
 
 
 def test_a_pause_comes_once_after_the_last_line() -> None:
@@ -76,14 +75,3 @@ def test_behind_a_prompt_where_relay_alone_typed_the_agent_speaks(
     assert [e for e in out.take() if not isinstance(e, Proof)] == (
         [Line("screen", line)] if shown == line else [End("screen"), Line("screen", line)]
     )
-
-
-def test_the_state_goes_on_elsewhere() -> None:
-    out = LineEmitter()
-    out.echo.expect("typed text", 10.0)
-    out.line("@relay:Bob <<<", 10.0, plain=True)
-    again = LineEmitter()
-    again.load(out.save())
-    assert again.deadline == out.deadline
-    again.line("typed text", 11.0, plain=True)
-    assert texts(again.take()) == []

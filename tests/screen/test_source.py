@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relay.agents.profile import find_profile
-from relay.core.source_events import End, Entered, Line, Pause
+from relay.core.source_events import Entered, Line, Pause
 from relay.protocol import frames
 from relay.screen.line_events import PAUSE_LATE, PAUSE_SOON, STREAM
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import finds
-from tests.screen.screens import cut, hear, proofs, spoken, texts, until
+from tests.screen.screens import hear, proofs, spoken, texts, until
 
 BOB = "@relay:Bob hello there"
 
@@ -52,13 +51,6 @@ def test_lines_are_heard_once_with_their_blank_lines(chunk: int) -> None:
     ],
 )
 def test_what_a_terminal_shows_is_heard(data: bytes, lines: list[str], chunk: int) -> None:
-    assert hear(source(), data, chunk) == lines
-
-
-@pytest.mark.parametrize("chunk", [7, 4096, 65536])
-def test_a_burst_is_heard_whole_and_in_order(chunk: int) -> None:
-    lines = [f"@relay:Bob message number {number}" for number in range(5000)]
-    data = "".join(line + "\r\n" for line in lines).encode()
     assert hear(source(), data, chunk) == lines
 
 
@@ -216,26 +208,6 @@ _PIECES = st.one_of(
 _STREAMS = st.lists(_PIECES, max_size=40).map(b"".join)
 
 
-@settings(max_examples=150, deadline=None)
-@given(_STREAMS, st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(5, 40))
-@example(b"@relay:Bob hi\r\n\x1b[A00000000000\x1b[A", [1], 5)
-@example(b"000000\x1b[2K\r\n0\r\n", [1], 5)  # what the first row ran on into is erased
-def test_where_any_stream_is_cut_does_not_matter(data: bytes, sizes: list[int], cols: int) -> None:
-    cuts = itertools.cycle(sizes)
-    screen = source(cols, 6)
-    events = [event for piece in cut(data, cuts) for event in screen.feed(piece, 0.0)]
-    events += until(screen, 9.0) + screen.finish(9.0)
-    assert texts(events) == hear(source(cols, 6), data)
-
-
-@pytest.mark.parametrize(
-    "back", [b"\x1b[u", b"\x1b8", b"\x1b#8", b"\x1b[?1048l", b"\x1b[?1048r", b"\x1b[?6;1048r"]
-)
-def test_where_a_stream_is_cut_does_not_matter_for_what_goes_back_up(back: bytes) -> None:
-    data = b"one\r\ntwo\r\n" + back + b"three\r\nfour\r\n"
-    assert hear(source(), data) == hear(source(), data, chunk=1)
-
-
 @settings(max_examples=80, deadline=None)
 @given(_STREAMS, st.data())
 def test_a_restored_source_goes_on_at_any_byte(data: bytes, draw: st.DataObject) -> None:
@@ -248,12 +220,6 @@ def test_a_restored_source_goes_on_at_any_byte(data: bytes, draw: st.DataObject)
     for screen, seen in ((whole, expected), (second, events)):
         seen += until(screen, 9.0) + screen.finish(9.0)
     assert events == expected
-
-
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"kind": "screen"}', b'{"kind": "lines"}'])
-def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError):
-        ScreenSource.restore(data, 80, 24, 0.0)
 
 
 # -- programs that draw ------------------------------------------------------------------------
@@ -271,13 +237,6 @@ def show(screen: ScreenSource, now: float, *rows: str) -> list[str]:
 
 
 BOX = ["", "────────", "❯ "]
-
-
-def test_the_same_picture_again_says_nothing() -> None:
-    screen = source()
-    assert BOB in show(screen, 0.0, "● " + BOB, *BOX)
-    for moment in range(5, 50, 5):
-        assert BOB not in show(screen, moment, "● " + BOB, *BOX)
 
 
 def test_the_same_words_below_new_context_are_heard_again() -> None:
@@ -495,30 +454,6 @@ def test_what_the_person_typed_is_not_heard_after_a_full_screen_program_either()
 
 
 # -- what is known of the terminal -------------------------------------------------------------
-
-
-def test_modes_and_what_undoes_them() -> None:
-    screen = source()
-    assert screen.reset_sequences() == b""
-    screen.feed(b"\x1b[?1049h\x1b[?2004h\x1b[?1002;1006h\x1b[?1004h\x1b[>5u\x1b[?25l\x1b[?1h", 0.0)
-    assert screen.bracketed_paste and screen.alt_screen
-    undo = screen.reset_sequences()
-    screen.feed(undo, 0.1)
-    assert screen.reset_sequences() == b""
-    assert not screen.alt_screen and not screen.bracketed_paste
-
-
-def test_title_cursor_and_rows() -> None:
-    screen = source(20, 4)
-    screen.feed(b"\x1b]2;busy\x07one\r\n\r\ntwo", 0.0)
-    assert (screen.title, screen.cursor) == ("busy", (3, 2))
-    assert screen.visible() == ["one", "", "two", ""]
-
-
-def test_the_events_of_a_line_program_come_in_order() -> None:
-    screen = source()
-    events = screen.feed(b"a\r\n", 0.0) + until(screen, 1.0) + screen.finish(1.0)
-    assert [type(event) for event in events] == [Line, Pause, Pause, End]
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "qwen", "opencode"])

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from itertools import count
 from typing import Any
 
+from relay.agents.base import Blocked
 from relay.agents.structured_source import StructuredSource
 from relay.core.message import Message
 from relay.directive.grammar import Match
@@ -142,3 +143,8 @@ def notice(identifier: str, text: str, **more: str) -> commands.SendMessage:
     """The message by which Ben is told ``text``."""
     fields = {"to": ["Ben"], "body": text, "notice": "about", "id": identifier}
     return commands.SendMessage(fields | more)
+
+
+def why(held: Blocked | None) -> str:
+    """Why nothing goes over now; empty where nothing is in the way."""
+    return held.reason if held else ""

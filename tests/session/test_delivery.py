@@ -294,17 +294,26 @@ async def test_without_a_proof_of_reading_the_marker_proves_it() -> None:
     assert desk.queue.proven(marker, "transcript") == []
 
 
-async def test_a_dialog_that_opens_while_the_broker_is_told_is_not_typed_into() -> None:
+@pytest.mark.parametrize("what", ["a dialog", "a turn"])
+async def test_what_begins_while_the_broker_is_told_holds_the_message(what: str) -> None:
     desk = Desk()
+    obstacle: list[Blocked] = []
+
+    def in_the_way(one: Message) -> Blocked | None:
+        return obstacle[0] if obstacle else None
 
     async def slow(one: Message, state: State) -> None:
         if state is State.DELIVERING and not desk.reports:
-            desk.channel.closed = Blocked("a dialog waits for the person", 0.01)
+            obstacle.append(Blocked(f"{what} stands in the way", 0.01))
+            desk.channel.closed = obstacle[0] if what == "a dialog" else None
 
     desk.before_report = slow
+    if what == "a turn":
+        desk.channel.holds = in_the_way
     desk.queue.offer(message(1))
     await desk.until(("m1", "delivering", ""))
     assert desk.channel.through == []
+    obstacle.clear()
     desk.channel.closed = None
     await desk.until(("m1", "seen", "read"))
     assert desk.channel.through == ["m1"]
@@ -325,36 +334,6 @@ async def test_who_need_not_wait_overtakes_who_must() -> None:
     await desk.until(("m3", "seen", "read"))
     assert desk.channel.through == ["m2", "m0", "m1", "m3"]
     assert ("m2", "queued", "the agent is busy") not in desk.reports
-
-
-async def test_a_turn_that_begins_while_the_broker_is_told_is_not_joined() -> None:
-    desk = Desk()
-    busy: list[Blocked] = []
-
-    async def slow(one: Message, state: State) -> None:
-        if state is State.DELIVERING and not desk.reports:
-            busy.append(Blocked("the agent is busy", 0.01))
-
-    desk.before_report = slow
-    desk.channel.holds = lambda one: busy[0] if busy else None
-    desk.queue.offer(message(1))
-    await desk.until(("m1", "delivering", ""))
-    assert desk.channel.through == []
-    busy.clear()
-    await desk.until(("m1", "seen", "read"))
-    assert desk.channel.through == ["m1"]
-
-
-async def test_what_is_on_its_way_is_known_until_it_is_seen() -> None:
-    desk = Desk()
-    desk.channel.proof = None
-    assert desk.queue.underway(1.0) is None
-    desk.now = 2.0
-    desk.queue.offer(message(1))
-    await desk.until(("m1", "submitted", ""))
-    assert desk.queue.underway(5.0) == 3.0
-    desk.queue.proven(marker_of(message(1)), "transcript")
-    assert desk.queue.underway(5.0) is None
 
 
 async def test_a_door_that_fails_does_not_end_the_deliveries() -> None:
@@ -427,51 +406,6 @@ async def test_what_nothing_proves_stays_submitted_with_the_reason_until_the_scr
     assert desk.channel.through == ["m1"]
 
 
-async def test_what_keeps_a_message_that_is_being_handed_over_is_told_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(delivery, "HELD_AFTER", 0.001)
-    desk = Desk()
-
-    async def submit(batch: list[Message]) -> Submitted:
-        desk.channel.unproven = "a dialog waits for the person"
-        while len(desk.reports) < 2:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.01)  # longer than it takes to tell it again
-        desk.channel.unproven = ""
-        return Submitted(1)
-
-    monkeypatch.setattr(desk.channel, "submit", submit)
-    desk.queue.offer(message(1))
-    await desk.until(("m1", "seen", "read"))
-    assert [report[1:] for report in desk.reports] == [
-        ("delivering", ""),
-        ("delivering", "a dialog waits for the person"),
-        ("submitted", ""),
-        ("seen", "read"),
-    ]
-
-
-async def test_nothing_goes_to_a_model_that_does_not_answer() -> None:
-    desk = Desk()
-    limit = StateChange(AgentState.LIMITED, "a usage limit is reached", retry=60.0)
-    desk.guards.changed(limit, 0.0)
-    desk.queue.offer(message(1))
-    desk.now = 0.0
-
-    async def over() -> None:
-        while not desk.reports:
-            desk.now += 1.0
-            await asyncio.sleep(0)
-            desk.queue.look_again()
-        assert desk.reports == [("m1", "queued", "a usage limit is reached")]
-        assert desk.channel.through == []
-        desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
-        desk.queue.look_again()
-
-    await asyncio.gather(over(), desk.until(("m1", "seen", "read")))
-
-
 async def test_what_was_withdrawn_meanwhile_does_not_go_over() -> None:
     desk = Desk()
     desk.withdrawn = {"m1"}
@@ -480,24 +414,6 @@ async def test_what_was_withdrawn_meanwhile_does_not_go_over() -> None:
     await desk.until(("m2", "seen", "read"))
     assert desk.channel.through == ["m2"]
     assert [one for one in desk.reports if one[0] == "m1"] == [("m1", "delivering", "")]
-
-
-async def test_what_is_withdrawn_while_a_draft_stands_is_forgotten() -> None:
-    desk = Desk()
-    desk.withdrawn = {"m1"}
-    desk.channel.closed = Blocked("a draft stands in the input line", 0.01)
-    desk.queue.offer(message(1))
-    task = asyncio.ensure_future(desk.queue.run())
-    await asyncio.sleep(0)
-    desk.now = 5.0
-    desk.queue.look_again()
-    async with asyncio.timeout(10):
-        await desk.told.wait()
-    task.cancel()
-    desk.channel.closed = None
-    desk.queue.offer(message(2))
-    await desk.until(("m2", "seen", "read"))
-    assert desk.channel.through == ["m2"]
 
 
 # -- messages that collect, and that interrupt
@@ -593,3 +509,11 @@ async def test_nothing_goes_over_while_the_words_of_the_turn_before_may_come() -
     task.cancel()
     desk.queue.look_again()
     await desk.until(("m1", "seen", "read"))
+
+
+async def test_news_of_others_goes_with_the_message() -> None:
+    desk = Desk()
+    desk.accounts.heard = "Bob has left"
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "seen", "read"))
+    assert [one.presence for one in desk.channel.submitted] == ["Bob has left"]

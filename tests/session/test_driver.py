@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from relay.core.errors import UsageError
 from relay.core.message import AgentState
-from relay.core.source_events import StateChange
+from relay.core.source_events import Line, Pause, StateChange
 from relay.hooks.context import Context, Identity
 from relay.hooks.registry import BUILTIN, Registry
 from relay.hooks.run_functions import FunctionRunner
@@ -22,7 +23,7 @@ from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection
 from relay.session.door import SessionFeatures
-from relay.session.driver import LateClock, Services, SessionDriver
+from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
 from relay.session.handler_lanes import register
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import RunInfo
@@ -256,3 +257,26 @@ async def test_a_rest_between_late_output_counts_as_time() -> None:
     bench.driver.take(OutputRested(100.0))
     bench.driver.stop()
     assert (clock() - before) >= 100.0
+
+
+async def test_a_refusal_of_relays_own_handler_is_told() -> None:
+    def memory(target: str, message: str) -> None:
+        raise UsageError("the text is empty", hint="say something")
+
+    registry = Registry()
+    registry.add_pattern("memory", "*", memory, source=BUILTIN)
+    async with play(registry) as bench:
+        bench.hear(find("memory", "save"))
+        await bench.until(lambda: bench.asked("send"))
+    (told,) = bench.asked("send")
+    assert told["body"] == "not done: @memory:save: the text is empty (say something)"
+
+
+def test_what_an_adapter_hands_over_reaches_its_source_at_once_and_the_session_next() -> None:
+    playbook, queue = Playbook(), EventQueue()
+    feed = AdapterFeed(playbook.sources, queue)
+    feed.reported([Line("m1", "@relay:Ann hi"), Pause("m1")])
+    assert queue.take() is None  # the screen is believed: there is no other source
+    feed.note("the file is gone")
+    feed.read()
+    assert [type(queue.take()).__name__ for _ in range(2)] == ["PersonNote", "SourcesRead"]

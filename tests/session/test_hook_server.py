@@ -268,31 +268,6 @@ async def test_takes_chunked_bodies_cut_anywhere() -> None:
         assert made.events == [{"a": 1, "relay": {}}]
 
 
-async def test_keeps_a_connection_for_the_next_request() -> None:
-    async with serving() as made:
-        reader, writer = await made.connect()
-        async with asyncio.timeout(10):
-            writer.write(post(b'{"n": 1}') + post(b'{"n": 2}'))
-            assert (await read_answer(reader))[0] == 200
-            assert (await read_answer(reader))[0] == 200
-            writer.write(post(b'{"n": 3}'))
-            assert (await read_answer(reader))[0] == 200
-        writer.close()
-        assert [event["n"] for event in made.events] == [1, 2, 3]
-
-
-async def test_expect_100_continue() -> None:
-    async with serving() as made:
-        reader, writer = await made.connect()
-        async with asyncio.timeout(10):
-            head, _, body = post(b"{}", "Expect: 100-continue").partition(b"\r\n\r\n")
-            writer.write(head + b"\r\n\r\n")
-            assert b"100" in await reader.readuntil(b"\r\n\r\n")
-            writer.write(body)
-            assert (await read_answer(reader))[0] == 200
-        writer.close()
-
-
 async def test_refuses_a_body_that_is_too_long() -> None:
     async with serving(body_max=1000) as made:
         assert (await made.exchange(post(b'"' + b"x" * 500_000 + b'"')))[0] == 413

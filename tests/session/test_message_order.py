@@ -30,15 +30,6 @@ def open_to_all(one: Message) -> Blocked | None:
     return None
 
 
-def test_followups_and_steers_need_no_table() -> None:
-    waiting = [message(1), message(2, STEER)]
-    assert came().next(waiting, 0.0, None, steers=True) is None
-    assert ready_now(None, waiting, open_to_all, 0.0) == (waiting, None)
-    busy = Blocked("the agent is busy")
-    held = ready_now(None, waiting, lambda one: None if one.mode is STEER else busy, 0.0)
-    assert held == ([waiting[1]], busy)
-
-
 def test_what_collects_goes_together_once_it_is_quiet() -> None:
     one, two, other = message(1, COLLECT), message(2, COLLECT), message(3, COLLECT, "person")
     order = came(one)

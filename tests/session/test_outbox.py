@@ -125,6 +125,12 @@ def test_what_does_not_go_on_is_told_once_until_something_changes(state: str) ->
     assert len(say(outbox, answer)) == 1
 
 
+def test_why_a_message_to_another_machine_is_kept_is_told_in_the_words_of_the_link() -> None:
+    bob = {"to": "Bob@server", "state": "queued", "reason": "server is away"}
+    (text,) = say(Outbox(), {"id": "id1", "deliveries": [bob]})
+    assert text == "the message to Bob@server is kept: server is away"
+
+
 def test_the_same_notice_is_told_once_then_counted() -> None:
     outbox = Outbox()
 
@@ -237,3 +243,13 @@ def test_a_channel_is_joined_in_the_order_said_and_the_agent_is_told() -> None:
     assert sent(outbox.send(join)) + sent(outbox.send(fields(3))) == ["id1", "id3"]
     told = list(outbox.answered("id1", {"note": "you are in #build now"}, 0.0))
     assert AgentNotice("you are in #build now", True) in told
+
+
+def test_a_question_without_an_answer_runs_out_once() -> None:
+    waiting = ReplyTimeouts()
+    waiting.ask("id1", "Bob", 30.0, now=100.0)
+    waiting.ask("id1", "Bob", 30.0, now=101.0)
+    assert waiting.deadline() == 130.0
+    assert list(waiting.tick(129.0)) == []
+    assert list(waiting.tick(130.0)) == [AgentNotice("no answer from Bob within 30 s", True, "id1")]
+    assert list(waiting.tick(200.0)) == [] and waiting.deadline() is None

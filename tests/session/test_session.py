@@ -429,3 +429,9 @@ def test_while_much_waits_for_handlers_the_pump_is_not_read(
     playbook = Playbook(registry) >> SourcesHeard([heard]) << RunHandlers(heard)
     playbook >> AgentWrote(b"more") << ReadPump(False)
     playbook >> HandlersEnded(heard) << ReadPump(True)
+
+
+def test_what_a_hook_has_for_the_agent_and_cannot_be_sent_is_noted() -> None:
+    playbook = Playbook()
+    playbook >> InjectionRefused("new1", None, UsageError("the text is too long"))
+    assert "the text is too long" in playbook.notes[0]

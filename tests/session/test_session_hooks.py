@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -70,36 +69,6 @@ async def play() -> AsyncIterator[Bench]:
         await bench.engine.handler.close()
         await bench.remote.close(5.0)
     assert bench.events.take() is None
-
-
-async def response_to(request: object) -> Json:
-    async with play() as bench:
-        bench.push("1", request)
-        await bench.answered()
-    [(id_, response)] = bench.sent
-    assert id_ == "1"
-    return response
-
-
-@pytest.mark.parametrize(
-    ("request_", "code"),
-    [
-        (None, "invalid_request"),
-        ([REQUEST], "invalid_request"),
-        ({"event_name": "before_tool", "input": 1}, "invalid_request"),
-        ({**REQUEST, "event_name": "sunset"}, "unsupported_event"),
-        ({**REQUEST, "input": {"tool_name": ""}}, "validation_failure"),
-    ],
-)
-async def test_a_request_that_no_hooks_are_run_for_says_why(request_: object, code: str) -> None:
-    error = (await response_to(request_))["error"]
-    assert (error["code"], error["status"]) == (code, 2)
-    assert error["message"]
-    identifier = error["details"]["correlation_id"]
-    if isinstance(request_, dict) and "correlation_id" in request_:
-        assert identifier == "C1"
-    else:
-        assert uuid.UUID(identifier).version == 4
 
 
 async def test_a_kind_of_request_that_it_does_not_know_is_refused() -> None:
@@ -174,21 +143,6 @@ async def test_what_cannot_be_sent_in_time_at_the_end_is_not_sent_later() -> Non
         bench.room.set()
         assert len(bench.remote._tasks) == 0
     assert bench.sent == []
-
-
-async def test_it_serves_so_many_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_hooks, "SERVED_MAX", 2)
-    async with play() as bench:
-        bench.engine.runner.gate = asyncio.Event()
-        for id_ in "123":
-            bench.push(id_)
-        bench.engine.runner.gate.set()
-        assert set(await bench.answered(2)) == {"1", "2"}
-        while len(bench.remote._tasks):
-            await asyncio.sleep(0)
-        bench.push("4")
-        assert "4" in await bench.answered(3)
-    assert len(bench.sent) == 3
 
 
 def record(hook: str = "h", **more: Any) -> dict[str, Any]:
@@ -293,15 +247,6 @@ async def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.Monk
             desk.log.log(hook_log.RESULT, record(name))
     assert desk.stored == [["c", "d"]]
     assert desk.notes() == ["2 runs of hooks are in no ledger: they came too fast"]
-
-
-async def test_what_fills_a_request_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_hooks, "TOGETHER", 3600.0)
-    monkeypatch.setattr(session_hooks, "AT_ONCE", 2)
-    async with in_loop() as desk:
-        for name in "abcd":
-            desk.log.log(hook_log.RESULT, record(name))
-    assert desk.stored == [["a", "b"], ["c", "d"]]
 
 
 async def test_at_the_end_what_waits_is_stored_or_said_to_be_lost() -> None:

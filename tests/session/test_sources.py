@@ -306,3 +306,11 @@ def test_a_pager_that_ends_in_silence_is_noticed() -> None:
     assert desk.ears.next_deadline() is None  # nobody is woken for nothing
     desk.hear(desk.ears.output(b"@relay:Bob after\n", 5.0))
     assert desk.bodies == ["after"]
+
+
+def test_states_and_proofs_are_passed_on() -> None:
+    desk = Desk(FakeStructured())
+    desk.hear(desk.ears.hook({"events": [StateChange(AgentState.BUSY)]}, 1.0))
+    desk.hear(desk.ears.transcript("words", 1.0))
+    assert desk.states == [StateChange(AgentState.BUSY)]
+    assert desk.proofs == [Proof("words", "transcript")]

@@ -63,6 +63,15 @@ def asked(turns: TurnReports, *messages: Any) -> None:
     list(turns.written())
 
 
+def begun(*messages: Any, heard: Heard | None = None) -> TurnReports:
+    """The agent works on ASKED, since 1.0."""
+    turns = reports(heard)
+    asked(turns, *messages)
+    turns.state_changed(BUSY, 1.0)
+    list(turns.proven(marker_of(ASKED), 1.0))
+    return turns
+
+
 def test_it_goes_to_the_agent_once_the_checkpoint_names_it_and_keeps_its_place() -> None:
     turns = reports()
     assert list(turns.arrived(MESSAGE)) == [DeliverMessage(MESSAGE)]
@@ -100,10 +109,7 @@ def test_a_turn_has_its_messages_and_the_words_since_the_first_of_them() -> None
 
 def test_a_turn_is_not_reported_while_the_agent_owes_words_of_it() -> None:
     heard = Heard()
-    turns = reports(heard)
-    asked(turns)
-    turns.state_changed(BUSY, 1.0)
-    list(turns.proven(marker_of(ASKED), 2.0))
+    turns = begun(heard=heard)
     turns.said(["one"], 3.0)
     turns.state_changed(IDLE, 5.0)
     heard.owes_words = True
@@ -115,10 +121,7 @@ def test_a_turn_is_not_reported_while_the_agent_owes_words_of_it() -> None:
 
 
 def test_words_that_never_come_hold_a_turn_for_a_while_only() -> None:
-    turns = reports(Heard(owes_words=True))
-    asked(turns)
-    turns.state_changed(BUSY, 1.0)
-    list(turns.proven(marker_of(ASKED), 2.0))
+    turns = begun(heard=Heard(owes_words=True))
     turns.said(["one"], 3.0)
     turns.state_changed(IDLE, 5.0)
     assert not told(turns.tick(5.0 + module.SETTLE_OWED - 0.1))
@@ -126,10 +129,7 @@ def test_words_that_never_come_hold_a_turn_for_a_while_only() -> None:
 
 
 def test_the_next_turn_ends_one_whose_last_words_may_still_come() -> None:
-    turns = reports()
-    asked(turns, ASKED, OTHER)
-    turns.state_changed(BUSY, 1.0)
-    list(turns.proven(marker_of(ASKED), 1.0))
+    turns = begun(ASKED, OTHER)
     turns.said(["one"], 1.0)
     turns.state_changed(IDLE, 2.0)
     assert not told(turns.proven(marker_of(ASKED), 2.1))  # read once more
@@ -206,10 +206,7 @@ def test_nothing_is_owed_of_what_was_withdrawn() -> None:
 
 
 def test_a_killed_session_goes_on_in_the_turn_and_tells_again_what_was_not_confirmed() -> None:
-    turns = reports()
-    asked(turns, ASKED, OTHER)
-    turns.state_changed(BUSY, 1.0)
-    list(turns.proven(marker_of(ASKED), 1.0))
+    turns = begun(ASKED, OTHER)
     turns.said(["one"], 1.0)
     turns.state_changed(IDLE, 2.0)
     [first] = told(turns.proven(marker_of(OTHER), 2.1))
@@ -226,10 +223,7 @@ def test_a_killed_session_goes_on_in_the_turn_and_tells_again_what_was_not_confi
 
 
 def test_of_many_words_the_last_are_kept() -> None:
-    turns = reports()
-    asked(turns)
-    turns.state_changed(BUSY, 1.0)
-    list(turns.proven(marker_of(ASKED), 1.0))
+    turns = begun()
     for n in range(200):
         turns.said([f"{n} " + "x" * 1000], 1.0)
     [report] = told(turns.gone(2.0))
@@ -262,10 +256,7 @@ def test_the_tools_of_the_turn_are_told_shortened_and_not_all() -> None:
 
 
 def test_a_turn_that_the_person_breaks_off_is_not_tried_again() -> None:
-    turns = reports()
-    asked(turns, ASKED, OTHER)
-    turns.state_changed(BUSY, 1.0)
-    list(turns.proven(marker_of(ASKED), 1.0))
+    turns = begun(ASKED, OTHER)
     turns.state_changed(StateChange(AgentState.IDLE, broken=True), 2.0)
     [report] = told(turns.tick(2.0 + module.SETTLE))
     assert (report["state"], report["cause"]) == ("interrupted", TurnCause.BROKEN_OFF)
@@ -279,10 +270,7 @@ def test_a_turn_that_the_person_breaks_off_is_not_tried_again() -> None:
 
 
 def test_a_turn_without_a_word_may_not_have_begun() -> None:
-    turns = reports()
-    asked(turns)
-    turns.state_changed(BUSY, 1.0)
-    list(turns.proven(marker_of(ASKED), 1.0))
+    turns = begun()
     turns.state_changed(IDLE, 2.0)
     assert not told(turns.tick(4.0)) and turns.settling(4.0)
     turns.state_changed(BUSY, 5.0)

@@ -20,7 +20,7 @@ from relay.session.agent_terminal import AgentTerminal, NoTerminal
 from relay.session.session_events import EventQueue, TurnStopped
 from relay.session.turn_stopper import TurnStopper
 from relay.session.typing_policy import DIALOG_WAITS, DRAFT, Guards
-from tests.session.playbook import MESSAGE
+from tests.session.playbook import MESSAGE, why
 from tests.session.test_typist import FakeScreen
 
 RULE = "─" * 10
@@ -71,8 +71,7 @@ class Agent:
 def test_the_key_goes_in_where_a_turn_is_seen_and_nothing_has_changed_since() -> None:
     agent = Agent()
     agent.guards.output(50.0, 7)
-    held = agent.stop()
-    assert held is not None and held.reason == module.STOPPING
+    assert why(agent.stop()) == module.STOPPING
     assert agent.keys == [(b"\x1b", agent.guards.sequence, 7)]
     assert agent.events.take() == TurnStopped(f"another message ({MESSAGE.id})")
 
@@ -97,20 +96,17 @@ def test_it_never_goes_in_elsewhere(
     agent.guards.changed(StateChange(state), 1.0)
     if key:
         agent.guards.activity(1, key, agent.now)
-    held = agent.stop()
-    assert held is not None and held.reason == reason
+    assert why(agent.stop()) == reason
     assert agent.keys == []
 
 
 def test_a_screen_that_changes_meanwhile_is_looked_at_again() -> None:
     agent = Agent()
     agent.written = None
-    held = agent.stop()
-    assert held is not None and held.reason == module.UNSURE
+    assert why(agent.stop()) == module.UNSURE
     assert agent.events.take() is None
     agent.written = True
-    held = agent.stop()
-    assert held is not None and held.reason == module.STOPPING
+    assert why(agent.stop()) == module.STOPPING
 
 
 def test_it_is_told_again_after_a_while_and_given_up() -> None:
@@ -143,11 +139,9 @@ def test_its_own_interface_needs_no_screen_but_leaves_dialogs_alone() -> None:
     agent.rows = TYPED
     assert agent.stopper.can and not Agent(Profile("agent")).stopper.can
     agent.guards.changed(StateChange(AgentState.BLOCKED), 1.0)
-    held = agent.stop()
-    assert held is not None and held.reason == DIALOG_WAITS
+    assert why(agent.stop()) == DIALOG_WAITS
     agent.guards.changed(StateChange(AgentState.BUSY), 1.0)
-    held = agent.stop()
-    assert held is not None and held.reason == module.STOPPING
+    assert why(agent.stop()) == module.STOPPING
     assert agent.keys == [] and server.told == 1
     agent.now += module.TAKES
     server.broken = True

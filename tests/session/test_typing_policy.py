@@ -18,13 +18,13 @@ from relay.session.typing_policy import (
     Guards,
     PagerWatch,
 )
+from tests.session.playbook import why
 
 
 def test_a_draft_is_left_alone_until_it_is_submitted_or_cleared() -> None:
     guards = Guards()
     guards.activity(1, frames.TYPED, 10.0)
-    held = guards.person(10.0 + 60)
-    assert held is not None and "draft" in held.reason
+    assert "draft" in why(guards.person(10.0 + 60))
     guards.activity(2, frames.ENTERED, 80.0)
     assert guards.person(80.0 + KEY_REST) is None
     guards.activity(3, frames.TYPED, 90.0)
@@ -38,8 +38,7 @@ def test_keys_in_a_pager_are_no_draft_and_nothing_is_typed_into_it() -> None:
     pager = PagerWatch(lambda pid: in_front[0])
     guards = Guards(pager=pager)
     guards.activity(1, frames.TYPED, 10.0)
-    held = guards.person(20.0)
-    assert held is not None and held.reason == PAGER
+    assert why(guards.person(20.0)) == PAGER
     in_front[0] = False
     guards.activity(2, frames.TYPED, 20.1)  # the key that has ended it comes a little late
     assert guards.person(22.0) is None
@@ -48,8 +47,7 @@ def test_keys_in_a_pager_are_no_draft_and_nothing_is_typed_into_it() -> None:
     assert pager.output(23.5)
     guards.activity(4, frames.ENTERED, 24.0)
     in_front[0] = False
-    held = guards.person(26.0)
-    assert held is not None and held.reason == DRAFT  # the one from before it
+    assert why(guards.person(26.0)) == DRAFT  # the one from before it
 
 
 def test_the_key_that_ends_a_pager_is_its_own_however_late_it_is_read() -> None:
@@ -64,8 +62,7 @@ def test_the_key_that_ends_a_pager_is_its_own_however_late_it_is_read() -> None:
     assert guards.person(20.0) is None
     assert not pager.output(20.0)  # the program that has called the pager goes on
     guards.activity(2, frames.TYPED, 21.0)
-    held = guards.person(25.0)
-    assert held is not None and held.reason == DRAFT
+    assert why(guards.person(25.0)) == DRAFT
 
 
 def test_the_line_that_starts_a_pager_is_no_draft_though_its_end_is_read_late() -> None:
@@ -95,23 +92,20 @@ def test_the_screen_outranks_the_memory_of_keys() -> None:
     guards.activity(1, frames.TYPED, 10.0)
     assert guards.person(20.0, composer="empty") is None
     fresh = Guards()
-    held = fresh.person(20.0, composer="draft")
-    assert held is not None and "draft" in held.reason
+    assert "draft" in why(fresh.person(20.0, composer="draft"))
 
 
 @pytest.mark.parametrize("composer", ["dialog", "empty"])
 def test_a_dialog_is_never_typed_into(composer: str) -> None:
     guards = Guards()
     guards.state = AgentState.BLOCKED if composer == "empty" else AgentState.IDLE
-    held = guards.person(5.0, composer=composer)
-    assert held is not None and "dialog" in held.reason
+    assert "dialog" in why(guards.person(5.0, composer=composer))
 
 
 def test_a_stopped_agent_gets_nothing_until_it_goes_on() -> None:
     guards = Guards()
     guards.job(True)
-    held = guards.person(5.0)
-    assert held is not None and "stopped" in held.reason
+    assert "stopped" in why(guards.person(5.0))
     guards.job(False)
     assert guards.person(5.0) is None
 
@@ -119,8 +113,7 @@ def test_a_stopped_agent_gets_nothing_until_it_goes_on() -> None:
 def test_a_full_screen_program_is_left_to_finish_its_frame() -> None:
     guards = Guards()
     guards.output(10.0)
-    held = guards.drawing(10.1, 10.0)
-    assert held is not None and held.reason == "the agent is busy"
+    assert why(guards.drawing(10.1, 10.0)) == "the agent is busy"
     assert guards.drawing(10.0 + OUTPUT_REST, 10.0) is None
 
 

@@ -23,6 +23,7 @@ from relay.session.paste_typing import STANDS, AgentRecords
 from relay.session.typing_policy import DRAFT, KEY_REST, Guards
 from relay.session.typist import COOKED_MAX, STARTING, Typist
 from tests.directive.envelope_reader import read
+from tests.session.playbook import why
 from tests.support import wait_until
 
 
@@ -258,8 +259,7 @@ def test_enter_is_pressed_again_where_the_text_surely_stands_there_still(draws: 
 def test_nothing_is_typed_at_a_question(paste: bool, row: str) -> None:
     desk = Desk(cooked=not paste, paste=paste)
     desk.screen.rows, desk.screen.cursor = ["hello", row], (len(row), 1)
-    held = desk.door.typing_hold(desk.now)
-    assert held is not None and held.reason == QUESTION
+    assert why(desk.door.typing_hold(desk.now)) == QUESTION
     desk.screen.rows[1], desk.screen.cursor = "> ", (2, 1)
     assert desk.door.typing_hold(desk.now) is None
 
@@ -270,15 +270,13 @@ def test_a_key_that_answers_a_dialog_is_no_draft() -> None:
     desk.screen.cursor = (22, 1)
     desk.guards.activity(1, frames.TYPED, desk.now)
     desk.now += KEY_REST
-    held = desk.door.typing_hold(desk.now)
-    assert held is not None and held.reason == QUESTION
+    assert why(desk.door.typing_hold(desk.now)) == QUESTION
     desk.screen.rows = ["done", "> "]
     desk.screen.cursor = (2, 1)
     assert desk.door.typing_hold(desk.now) is None
     desk.guards.activity(2, frames.TYPED, desk.now)
     desk.now += KEY_REST
-    held = desk.door.typing_hold(desk.now)
-    assert held is not None and held.reason == DRAFT
+    assert why(desk.door.typing_hold(desk.now)) == DRAFT
 
 
 def test_a_draft_is_not_forgotten_when_a_question_stood_above_it() -> None:
@@ -289,8 +287,7 @@ def test_a_draft_is_not_forgotten_when_a_question_stood_above_it() -> None:
     desk.guards.activity(2, frames.TYPED, desk.now)
     desk.now += KEY_REST
     desk.screen.rows = ["done", "> "]
-    held = desk.door.typing_hold(desk.now)
-    assert held is not None and held.reason == DRAFT
+    assert why(desk.door.typing_hold(desk.now)) == DRAFT
 
 
 def after_enter(rows: list[str], cursor: tuple[int, int], shown: bool = True) -> str | None:
@@ -375,15 +372,13 @@ def test_nothing_is_typed_while_a_program_that_takes_pastes_lets_the_kernel_edit
     desk.guards.output(desk.now)
     desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
     desk.now += 60
-    held = desk.door.typing_hold(desk.now)
-    assert held is not None and "busy" in held.reason
+    assert "busy" in why(desk.door.typing_hold(desk.now))
 
 
 def test_nothing_is_typed_before_a_full_screen_program_has_shown_anything() -> None:
     desk = Desk(cooked=False, paste=True)
     desk.screen.rows = ["", ""]
-    held = desk.door.typing_hold(desk.now)
-    assert held is not None and "shown nothing" in held.reason
+    assert "shown nothing" in why(desk.door.typing_hold(desk.now))
 
 
 def test_a_paste_that_is_lost_again_and_again_waits_for_the_person() -> None:
@@ -393,8 +388,7 @@ def test_a_paste_that_is_lost_again_and_again_waits_for_the_person() -> None:
         assert desk.door.typing_hold(desk.now) is None
         submitted = asyncio.run(desk.door.submit([message("hello")]))
         assert submitted.hold is not None and "did not reach" in submitted.hold.reason
-    held = desk.door.typing_hold(desk.now)
-    assert held is not None and "3 times" in held.reason
+    assert "3 times" in why(desk.door.typing_hold(desk.now))
     desk.guards.activity(1, frames.ENTERED, desk.now)
     desk.now += KEY_REST
     assert desk.door.typing_hold(desk.now) is None
@@ -539,8 +533,7 @@ def test_a_notice_over_a_dialog_lets_nothing_in_and_proves_nothing(known: bool) 
     desk.screen.rows[-3:] = covered
     state["composer"] = "empty"
     desk.now += 5
-    held = desk.door.typing_hold(desk.now)
-    assert held is not None and held.reason == DIALOG
+    assert why(desk.door.typing_hold(desk.now)) == DIALOG
     assert not desk.door.shown(message("hello"))
     desk.screen.rows[-3:] = ["said", "", "> "]
     assert desk.door.typing_hold(desk.now) is None
@@ -584,8 +577,7 @@ def test_a_text_that_was_left_in_the_input_line_is_sent_when_the_way_is_free(
     reading = asyncio.run(desk.door.read([message("hello")]))
     assert reading.proof is None and "Enter there" in reading.why
     desk.now += 5
-    held = desk.door.typing_hold(desk.now)
-    assert held is not None and held.reason == STANDS  # no draft of the person's
+    assert why(desk.door.typing_hold(desk.now)) == STANDS  # no draft of the person's
     assert asyncio.run(desk.door.finish()) and desk.took == 0  # its turn runs
     desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
     desk.screen.rows.append("Do you want to proceed? [y/N]")
@@ -610,8 +602,7 @@ def test_a_text_that_the_person_has_touched_is_theirs() -> None:
     desk.link.refuse = lambda count: False
     desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
     desk.now += 5
-    held = desk.door.typing_hold(desk.now)
-    assert held is not None and held.reason == DRAFT
+    assert why(desk.door.typing_hold(desk.now)) == DRAFT
     assert not asyncio.run(desk.door.finish()) and b"\r" not in desk.link.written
 
 
@@ -644,8 +635,7 @@ def test_a_draft_of_before_a_restart_is_not_entered(monkeypatch: pytest.MonkeyPa
 def test_a_paste_that_shows_late_is_entered_and_not_pasted_beside_itself(known: bool) -> None:
     desk = Refusing(known=known, awake=False)
     desk.link.written.append(b"\r")  # it refuses none
-    held = asyncio.run(desk.door.submit([message("hello")])).hold
-    assert held is not None and "did not reach" in held.reason
+    assert "did not reach" in why(asyncio.run(desk.door.submit([message("hello")])).hold)
     desk.now += 5
     desk.awake = True
     desk.draw()
@@ -749,8 +739,7 @@ def test_a_line_program_that_edits_its_lines_is_busy_while_the_kernel_does() -> 
     assert desk.door.typing_hold(100.0) is None
     desk.terminal.is_cooked = True
     desk.screen.rows, desk.screen.cursor = ["thinking"], (0, 1)
-    held = desk.door.typing_hold(101.0)
-    assert held is not None and "busy" in held.reason
+    assert "busy" in why(desk.door.typing_hold(101.0))
     desk.screen.rows, desk.screen.cursor = ["User: "], (6, 0)
     assert desk.door.typing_hold(102.0) is None
 
@@ -758,8 +747,7 @@ def test_a_line_program_that_edits_its_lines_is_busy_while_the_kernel_does() -> 
 def test_unread_input_is_waited_for() -> None:
     desk = Desk()
     desk.terminal.left = 10
-    held = desk.door.typing_hold(100.0)
-    assert held is not None and "not read" in held.reason
+    assert "not read" in why(desk.door.typing_hold(100.0))
 
 
 def test_what_was_read_before_the_end_is_told_apart_from_what_was_not() -> None:
@@ -820,8 +808,7 @@ def test_what_landed_is_known_though_the_program_changed_its_mode(
 
 def test_a_program_that_reads_keys_gets_nothing() -> None:
     desk = Desk(rules=TypingRules(refusal="vim reads keys"))
-    held = desk.door.typing_hold(0.0)
-    assert held is not None and held.reason == "vim reads keys"
+    assert why(desk.door.typing_hold(0.0)) == "vim reads keys"
 
 
 def test_what_ctrl_c_throws_away_is_known_whole_or_in_part() -> None:

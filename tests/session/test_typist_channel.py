@@ -17,6 +17,7 @@ from relay.session import typist
 from relay.session.agent_terminal import write_id
 from relay.session.typing_policy import DRAFT
 from relay.session.typist import AgentRoute
+from tests.session.playbook import why
 from tests.session.test_typist import Desk, message
 
 
@@ -110,8 +111,7 @@ def test_beside_a_draft_the_channel_is_used_if_it_is_open() -> None:
     both.pass_on()
     assert len(both.agent.texts) == 1 and both.link.written == []
     both.agent.available = False
-    held = both.door.hold(HELLO, both.now)
-    assert held is not None and held.reason is DRAFT
+    assert why(both.door.hold(HELLO, both.now)) == DRAFT
 
 
 @pytest.mark.parametrize("composer", ["dialog", "busy"])

@@ -379,10 +379,8 @@ def _route(opened: _OpenLink, name: str, machine: str, fields: Send) -> Route:
             hint="relay link shows why",
             code="busy",
         )
-    why = f"on its way to {machine}"
-    if not is_here:
-        why = f"{machine} is away; it goes there when {machine} is back"
-    return Route(f"{name}@{machine}", reason=why)
+    away = f"{machine} is away; it goes there when {machine} is back"
+    return Route(f"{name}@{machine}", reason=None if is_here else away)
 
 
 def _has(agents: list[str], name: str) -> bool:
