@@ -522,23 +522,6 @@ async def get(server: FakeServer, password: str = "", deadline: float = 5.0) -> 
         return await client.request("GET", "/x", deadline=deadline)
 
 
-def test_a_request_carries_its_body_and_the_password() -> None:
-    server = FakeServer(lambda asked: NOTHING)
-
-    async def main() -> None:
-        async with client_of(server, "secret") as client:
-            await client.request("POST", "/say", {"text": "é"})
-
-    asyncio.run(main())
-    [asked] = server.asked
-    assert (asked.method, asked.path, asked.body) == ("POST", "/say", {"text": "é"})
-    pair = base64.b64encode(b"opencode:secret").decode()
-    assert asked.headers["authorization"] == f"Basic {pair}"
-    server = FakeServer(lambda asked: NOTHING)
-    asyncio.run(get(server))
-    assert "authorization" not in server.asked[0].headers
-
-
 @pytest.mark.parametrize(
     "answer",
     [b"", b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n{broken"],

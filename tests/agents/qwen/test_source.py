@@ -14,7 +14,6 @@ import pytest
 
 from relay.agents.profile import find_profile
 from relay.agents.qwen.source import (
-    DOUBTED_MAX,
     LACKING,
     REST,
     SILENCE,
@@ -34,7 +33,6 @@ from relay.core.source_events import (
     SourceEvent,
     StateChange,
 )
-from relay.core.state import from_json, to_json
 
 IDLE = ["─" * 40, ">", "─" * 40]
 WORKS = ["  ⠏ Thinking (3s · esc to cancel)", *IDLE]
@@ -415,16 +413,6 @@ def test_the_end_settles_what_was_complete() -> None:
     ]
 
 
-def test_an_answer_that_is_given_again_is_heard_once() -> None:
-    block = Block()
-    block.add("Hello.\n@relay:Bob one\npar", "a")
-    assert block.is_said_again("Hello.\n@relay:Bob one\npar", "Hel")
-    block.start_again()
-    assert block.add("Hello.\n@rel", "b") == []
-    assert block.add("ay:Bob one\npartial\n", "c") == [Line("a", "partial")]
-    assert block.complete() == [End("a")]
-
-
 def test_an_answer_that_is_another_one_the_second_time_breaks_off_the_first() -> None:
     block = Block()
     block.add("Hello.\n@relay:Bob one\nand", "a")
@@ -463,15 +451,6 @@ def test_the_record_of_a_long_answer_holds_its_beginning() -> None:
     assert not block.is_said_again(cut, "and more")
 
 
-def test_a_new_session_goes_on() -> None:
-    block = Block()
-    block.add("one\ntwo\nthr", "a")
-    block.start_again()
-    block.add("one\nt", "b")
-    after = from_json(Block, to_json(block))
-    assert after.add("wo\nthree\n", "c") == [Line("a", "three")]
-
-
 # -- in doubt: the record of the chat tells, or time does
 def said_by(name: str) -> Block:
     made = Block()
@@ -503,13 +482,6 @@ def test_each_is_late_in_its_own_time() -> None:
     assert it.late(3.0, 2.0) == [End("a", aborted=True)]
     assert it.late(9.0, 2.0) == [End("b", aborted=True)]
     assert not it
-
-
-def test_the_oldest_of_too_many_was_stopped() -> None:
-    it = DoubtedBlocks()
-    for number in range(DOUBTED_MAX):
-        assert it.put(said_by(str(number)), 1.0) == []
-    assert it.put(said_by("last"), 1.0) == [End("0", aborted=True)]
 
 
 @pytest.fixture
