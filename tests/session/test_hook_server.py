@@ -80,18 +80,16 @@ async def test_a_handler_that_raises_is_reported_and_the_server_goes_on() -> Non
         assert (await made.exchange(post(b"{}")))[0] == 200
 
 
-async def test_a_request_that_never_ends_is_dropped() -> None:
-    async with serving(request_deadline=0.05) as made:
+@pytest.mark.parametrize(
+    ("said", "limit"),
+    [(post(b"{}")[:-1], "request_deadline"), (b"", "idle_deadline")],
+    ids=["a request that never ends", "silence"],
+)
+async def test_a_connection_that_only_waits_is_dropped(said: bytes, limit: str) -> None:
+    limits: dict[str, Any] = {limit: 0.05}
+    async with serving(**limits) as made:
         reader, writer = await made.connect()
-        writer.write(post(b"{}")[:-1])
-        async with asyncio.timeout(10):
-            assert await reader.read() == b""
-        writer.close()
-
-
-async def test_a_silent_connection_is_dropped() -> None:
-    async with serving(idle_deadline=0.05) as made:
-        reader, writer = await made.connect()
+        writer.write(said)
         async with asyncio.timeout(10):
             assert await reader.read() == b""
         writer.close()
