@@ -140,25 +140,6 @@ def test_the_matcher_chooses_and_no_match_is_a_fresh_success(whole: Whole) -> No
     assert whole.log.records == []
 
 
-def test_a_request_runs_the_same_hooks(whole: Whole) -> None:
-    whole.registry.add_hook("before_tool", whole.program("no", "echo 'not today' >&2; exit 2"))
-    message = {
-        "correlation_id": "C1",
-        "event_name": "BeforeTool",
-        "input": {"tool_name": "Bash", "tool_input": {}},
-    }
-
-    async def scenario(handler: HookEventHandler) -> Any:
-        return await handler.requests.request(message)
-
-    response = whole.run(scenario)
-    assert (response["correlation_id"], response["success"]) == ("C1", True)
-    output = response["output"]
-    assert (output.decision, output.reason) == (Decision.DENY, "not today")
-    crossed = json.loads(json.dumps(hook_log.aggregated_record(output, "C1")))
-    assert crossed["results"] == whole.log.of(hook_log.RESULT)
-
-
 def test_the_end_in_the_middle_ends_the_program_and_its_request(whole: Whole) -> None:
     pid_file = whole.folder / "pid"
     text = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 600"

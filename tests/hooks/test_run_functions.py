@@ -138,20 +138,6 @@ def test_a_handler_that_raises_anything_is_an_outcome(error: BaseException, kind
     assert second.result == Result(("still here",))
 
 
-def test_an_error_says_where_in_the_users_code() -> None:
-
-    def deploy() -> None:
-        raise ValueError("several\nlines")
-
-    registry = deploys(deploy)
-    (outcome,) = _pattern(registry)
-    assert outcome.error.startswith("ValueError: several lines (line ")
-    assert outcome.error.endswith("in deploy)")
-    assert "\n" not in outcome.error
-    assert "raise ValueError" in outcome.trace
-    assert "threads.py" not in outcome.trace
-
-
 async def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
     gate: threading.Event,
 ) -> None:
