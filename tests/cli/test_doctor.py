@@ -213,10 +213,7 @@ def test_a_broker_is_seen_to_run_only_if_it_answers(home: Home, path: Path, tmp_
 
 
 def test_where_ancestors_are_hidden_nobody_is_the_person(
-    home: Home,
-    path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "identity" not in _checks(home, tmp_path)
     read, parent = processes.read_process, os.getppid()

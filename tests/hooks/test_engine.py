@@ -16,9 +16,7 @@ from relay.hooks import engine as module
 from relay.hooks import hook_log
 from relay.hooks.aggregator import aggregate
 from relay.hooks.engine import Disposed, HookEventHandler
-from relay.hooks.events import (
-    HookEventName,
-)
+from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Command, Decision, HookOutput, OnFailure
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
@@ -374,9 +372,7 @@ async def test_events_at_once_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize("on_failure", OnFailure)
-def test_what_cannot_be_translated_is_an_envelope_and_starts_no_hook(
-    on_failure: OnFailure,
-) -> None:
+def test_what_cannot_be_translated_is_an_envelope_and_starts_no_hook(on_failure: OnFailure) -> None:
     engine = Engine(definition(event=HookEventName.BEFORE_MODEL, on_failure=on_failure))
     envelope = asyncio.run(engine.handler.fire_before_model({"messages": 7}, correlation_id="C1"))
     [failure] = envelope.errors

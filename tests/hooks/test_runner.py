@@ -280,10 +280,7 @@ def test_too_many_that_wait_are_refused(
 
 @pytest.mark.parametrize("sequential", [False, True])
 def test_giving_up_kills_what_runs(
-    registry: Registry,
-    tmp_path: Path,
-    sequential: bool,
-    started: list[subprocess.Popen[bytes]],
+    registry: Registry, tmp_path: Path, sequential: bool, started: list[subprocess.Popen[bytes]]
 ) -> None:
     for number in range(3):
         _hook(registry, f"touch '{tmp_path}/{number}'; sleep 600 & sleep 600")

@@ -12,12 +12,7 @@ from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageEr
 from relay.directive.grammar import Match
 from relay.session import outbox as module
 from relay.session.handler_lanes import await_seconds, send_fields
-from relay.session.outbox import (
-    REPEAT_SECONDS,
-    RETRY_SECONDS,
-    Outbox,
-    ReplyTimeouts,
-)
+from relay.session.outbox import REPEAT_SECONDS, RETRY_SECONDS, Outbox, ReplyTimeouts
 from relay.session.session_commands import (
     AgentNotice,
     DriverCommand,
@@ -26,10 +21,7 @@ from relay.session.session_commands import (
     SettleSend,
 )
 
-OK: dict[str, Any] = {
-    "id": "id1",
-    "deliveries": [{"to": "Bob", "state": "queued", "reason": None}],
-}
+OK: dict[str, Any] = {"id": "id1", "deliveries": [{"to": "Bob", "state": "queued", "reason": None}]}
 
 
 def fields(number: int = 1, **more: Any) -> dict[str, Any]:
@@ -172,9 +164,7 @@ def test_no_more_are_under_way_than_the_client_takes(monkeypatch: pytest.MonkeyP
     assert sent(outbox.answered("id0", OK, 0.0)) == ["id2"]
 
 
-def test_the_queue_is_bounded_and_a_notice_has_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_queue_is_bounded_and_a_notice_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PENDING_MAX", 1)
     monkeypatch.setattr(module, "NOTICES_MAX", 1)
     outbox = Outbox()

@@ -98,9 +98,7 @@ class FakeRecords(AgentRecords):
     """The records of an agent (of none where there is no ``adapter``), as far as a test says."""
 
     def __init__(
-        self,
-        seen: Callable[[str], Any] = lambda marker: None,
-        adapter: AgentAdapter | None = None,
+        self, seen: Callable[[str], Any] = lambda marker: None, adapter: AgentAdapter | None = None
     ) -> None:
         super().__init__(adapter)
         self.prove = seen
@@ -309,10 +307,7 @@ def after_enter(rows: list[str], cursor: tuple[int, int], shown: bool = True) ->
 
 @pytest.mark.parametrize(
     "rows, cursor",
-    [
-        (["> @", "thinking", "> "], (2, 2)),
-        (["* @", "", "────────", "> ", "────────"], (2, 3)),
-    ],
+    [(["> @", "thinking", "> "], (2, 2)), (["* @", "", "────────", "> ", "────────"], (2, 3))],
     ids=["above-the-prompt", "above-a-box"],
 )
 def test_what_the_screen_shows_outside_of_the_input_line_is_seen(

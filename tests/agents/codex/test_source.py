@@ -27,14 +27,7 @@ from relay.agents.codex.source import (
 from relay.agents.profile import find_profile
 from relay.agents.structured_source import ERROR_RETRY, limited
 from relay.core.message import AgentState
-from relay.core.source_events import (
-    Degraded,
-    End,
-    LimitCause,
-    Line,
-    Proof,
-    StateChange,
-)
+from relay.core.source_events import Degraded, End, LimitCause, Line, Proof, StateChange
 from tests.agents.heard import Heard
 
 RECORDED = (Path(__file__).parent / "conversation.jsonl").read_text().splitlines()

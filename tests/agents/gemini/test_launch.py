@@ -260,10 +260,7 @@ def test_the_hook_that_tells_has_all_of_the_event_when_it_ends_and_waits_for_nob
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(30)
         run = run_of(
-            "Bob",
-            token="it's",
-            port=listener.getsockname()[1],
-            folder=str(tmp_path / "it's"),
+            "Bob", token="it's", port=listener.getsockname()[1], folder=str(tmp_path / "it's")
         )
         [group] = hooks.observers(write_teller(run, aside=True), ["BeforeAgent"])["BeforeAgent"]
         line = [shell, "-c", group["hooks"][0]["command"]]

@@ -25,13 +25,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planned(argv: list[str], base: Path, *, primer: bool = False) -> Launch:
-    run = run_of(
-        "Alice",
-        token="t",
-        port=None,
-        folder=str(base / "run"),
-        primer=primer,
-    )
+    run = run_of("Alice", token="t", port=None, folder=str(base / "run"), primer=primer)
     return plan(argv, {"HOME": str(base / "home"), "PATH": ""}, run)
 
 

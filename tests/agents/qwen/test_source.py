@@ -239,10 +239,7 @@ def test_the_record_of_the_chat_says_at_once_that_a_message_is_whole(it: Heard) 
 def test_a_message_that_the_record_does_not_hold_was_stopped(it: Heard) -> None:
     it.chat("api_response", response_text="of another turn")
     it.answer("@relay:Bob part")
-    assert it.see(IDLE, VERDICT + 0.1) == [
-        End("u3", aborted=True),
-        StateChange(AgentState.IDLE),
-    ]
+    assert it.see(IDLE, VERDICT + 0.1) == [End("u3", aborted=True), StateChange(AgentState.IDLE)]
 
 
 def test_an_answer_that_the_api_gives_twice_is_heard_once(it: Heard) -> None:
@@ -406,11 +403,7 @@ def test_the_end_settles_what_was_complete() -> None:
     it.open()
     it.text("one\ntwo")
     it.close()
-    assert it.source.finish(it.now) == [
-        Line("u3", "two"),
-        End("u3"),
-        StateChange(AgentState.GONE),
-    ]
+    assert it.source.finish(it.now) == [Line("u3", "two"), End("u3"), StateChange(AgentState.GONE)]
 
 
 def test_an_answer_that_is_another_one_the_second_time_breaks_off_the_first() -> None:
@@ -464,11 +457,7 @@ def test_what_came_before_a_recorded_answer_was_stopped() -> None:
     for name in ("a", "b", "c"):
         assert it.put(said_by(name), 1.0) == []
     assert it.recorded("of nobody") is None
-    assert it.recorded("said by b") == [
-        End("a", aborted=True),
-        Line("b", "said by b"),
-        End("b"),
-    ]
+    assert it.recorded("said by b") == [End("a", aborted=True), Line("b", "said by b"), End("b")]
     assert it.recorded("said by b") is None
     assert it.break_off() == [End("c", aborted=True)]
     assert not it
