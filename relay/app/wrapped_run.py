@@ -363,8 +363,8 @@ def _say_unheard(name: str, plan: Launch) -> None:
     from relay.agents.interpreters import shows_anything
 
     if shows_anything(plan.profile):
-        serves = "relay send NAME TEXT sends, relay inbox --follow shows what comes"
-        said = f"what {name} shows is not heard (relay wrap --hear hears it); {serves}"
+        serves = "relay send NAME TEXT writes to others, relay inbox --follow shows what comes"
+        said = f"relay does not hear what {name} shows (--hear: it does); {serves}"
         print(f"relay: {said}", file=sys.stderr, flush=True)
 
 

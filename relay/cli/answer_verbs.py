@@ -112,7 +112,8 @@ def transcript_verb(options: Options) -> int:
     for turn in turns:
         if started := turn.get("started_ms"):
             state = turn.get("state") or "?"
-            output.data(f"{output.iso(started)}  {state}  {turn.get('model') or ''}".rstrip())
+            at = table.when(started)
+            output.data(f"{at}  {state}  {turn.get('model') or ''}".rstrip())
         if turn["prompt"]:
             output.lines("\n".join(f"> {line}" for line in turn["prompt"].split("\n")))
         output.lines(turn["text"] + "\n")

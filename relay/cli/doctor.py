@@ -389,7 +389,7 @@ def _config(home: Home, cwd: str) -> Check:
         text = "; ".join(said)
         if "relay trust" in text:
             return Check("config", "warn", text, fix="relay trust --show")
-        return Check("config", "warn", text, "mend it, then: relay trust", "relay config check")
+        return Check("config", "warn", text, "fix it, then: relay trust", "relay config check")
     applied = [one.path for one in candidates(home, cwd)]
     if not applied:
         return Check("config", "ok", "none (relay init writes one)")
@@ -436,17 +436,15 @@ def agent_line(command: str, folder: str) -> tuple[str, str, str, str]:
     planner = importlib.import_module(PLANNERS[command])
     if path is None:
         return "absent", f"not installed ({_install(planner.PACKAGE)})", "", ""
-    unseen = find_profile(command)[0].unseen
     version = version_of(path, {}, planner.PACKAGE)
     supported = version is not None and version >= planner.OLDEST
     if supported:
-        source, hint = "its transcript", f"where only its screen can be read: {unseen}"
+        source, hint = "its transcript", ""
     else:
-        least = dotted(planner.OLDEST)
-        source, hint = f"its screen: its other interfaces are supported from {least}", unseen
+        source = f"its screen: its other interfaces are supported from {dotted(planner.OLDEST)}"
+        hint = f"what that cannot show: {find_profile(command)[0].unseen} (docs/screen.md)"
     shown = dotted(version) if version else "version unknown"
     text = f"{shown}, relay reads {source} ({path})"
-    hint = f"{hint} (docs/screen.md)"
     if newer := newer_than_checked(command, path, {}, folder):
         text = f"{newer}, relay reads {source} ({path})"
         return "warn", text, hint, f"relay agent check {command}"
@@ -466,7 +464,7 @@ def profiled(home: Home) -> list[tuple[str, str, str, str, str]]:
     lines = []
     for name in profile_names(home.profiles):
         profile, notes = find_profile(name, home.profiles)
-        lines += [(name, "warn", note, "mend it: docs/profiles.md", "") for note in notes]
+        lines += [(name, "warn", note, "fix it: docs/profiles.md", "") for note in notes]
         path = shutil.which(name)
         if path is not None and name not in PLANNERS and not notes:
             hint = f"{profile.unseen} (docs/screen.md)" if profile.unseen else ""

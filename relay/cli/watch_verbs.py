@@ -324,4 +324,4 @@ def _print_waits(
             output.note(f"  {why.hint}")
     elif left:
         for one in left:
-            output.note(f"relay: {one.name} is {one.state} after {options.timeout:g} s")
+            output.note(f"relay: timed out after {options.timeout:g} s: {one.name} is {one.state}")

@@ -80,7 +80,7 @@ def test_wait_ends_when_it_is_proven(relay: Run, broker_home: Home) -> None:
             id_ = see(bob)
             assert relay("wait", "Bob", "seen", "--id", id_).returncode == 0
             done = relay("wait", "Bob", "idle", "--timeout", "0")
-            assert (done.returncode, "Bob is idle after 0 s" in done.stderr) == (5, True)
+            assert (done.returncode, "timed out after 0 s: Bob is idle" in done.stderr) == (5, True)
             bob.request(AGENT_STATE, state="busy")
             bob.request(SEND, to=owner_name(), body="done")
             assert ended(reply)[:2] == (0, "done\n")

@@ -19,7 +19,7 @@ from relay.features.memory.requests import MemoryOps, MemoryRequest
 from relay.features.memory.spec import StoreSpec, parse_store
 from relay.features.memory.store_access import StoreAccess, make_embedder
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
-from tests.features.memory.local.test_search import Words
+from tests.features.memory.indexes.opening import Cheap
 
 NOW = 1_700_000_000_000
 
@@ -48,10 +48,10 @@ def test_a_model_that_is_set_up_later_is_used_from_then_on(
 ) -> None:
     ask("save", text="the cache listens on 6379")
     assert ask("stats")["tier"] == "words" and ask.ops.caught_up()
-    embedder = Words()
+    embedder = Cheap()
     set_up(monkeypatch, lambda folder: embedder)
     stats = ask("stats")
-    assert (stats["tier"], stats["embedder"], stats["pending"]) == ("hybrid", "words", 1)
+    assert (stats["tier"], stats["embedder"], stats["pending"]) == ("hybrid", "cheap", 1)
     while not ask.ops.caught_up():
         pass
     assert ask("stats")["pending"] == 0 and len(embedder.asked) == 1
@@ -68,8 +68,8 @@ def test_a_model_that_is_set_up_later_is_used_from_then_on(
 def test_an_embedder_that_is_away_is_not_asked_without_end(
     ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    embedder = Words()
-    embedder.away = True
+    embedder = Cheap()
+    embedder.problem = "it is away"
     set_up(monkeypatch, lambda folder: embedder)
     ask("save", text="the cache listens on 6379")
     for _ in range(3):

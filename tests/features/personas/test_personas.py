@@ -91,22 +91,6 @@ def asked(*functions: Callable[[Event], object]) -> list[Said]:
     return asyncio.run(ask())
 
 
-def test_quick_ones_share_a_thread_and_each_has_its_say() -> None:
-    threads = set()
-
-    def quick(event: Event) -> object:
-        threads.add(threading.get_ident())
-        return event.content if len(threads) > 5 else None
-
-    def broken(event: Event) -> object:
-        raise SystemExit("on purpose")
-
-    said = asked(*[quick] * 999, broken)
-    assert len(said) == 1000 and len(threads) <= 5
-    assert [one[1:] for one in said[:2]] == [(None, None)] * 2
-    assert str(said[-1][2]).startswith("SystemExit: on purpose (line ")
-
-
 def test_slow_ones_run_side_by_side() -> None:
     together = threading.Barrier(20)
 
@@ -115,19 +99,3 @@ def test_slow_ones_run_side_by_side() -> None:
         return True
 
     assert [one[1:] for one in asked(*[slow] * 20)] == [(True, None)] * 20
-
-
-async def test_one_that_hangs_is_given_up_and_named_until_it_ends() -> None:
-    over = threading.Event()
-    registry = Registry()
-    registry.add_route("hangs", lambda event: over.wait(30))
-    registry.add_route("says", lambda event: True)
-
-    calls = PlainCalls(lambda value: value, 0.05)
-    said = await calls.call(PLAIN_EVENT, registry.routes())
-    assert [one[1:] for one in said] == [(None, "it did not end within 0.05 s"), (True, None)]
-    [callee] = calls.hanging()
-    assert callee is registry.routes()[0].callee
-    over.set()
-    while calls.hanging():
-        await asyncio.sleep(0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,15 +13,13 @@ import pytest
 
 from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
-from relay.features.automations.automation_runner import AutomationRunner, RunAnswer
 from relay.features.automations.ops import AUTOMATION_REGISTER, AUTOMATIONS
 from relay.features.personas.ops import PERSON_ADD
-from relay.features.personas.workers import WorkerPool
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT
 from tests.broker.fixtures import Configure
-from tests.broker.support import LineLog, broker_thread
-from tests.features.automations.broker.test_automation_runner import question
+from tests.broker.support import broker_thread
+from tests.features.automations.broker.test_automation_runner import pooled, question
 from tests.features.automations.broker.test_automations import dispatched, ran
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 from tests.features.personas.broker.test_channels import rows
@@ -166,26 +163,17 @@ def test_casey_is_looked_for_once_at_the_time(
     assert all("has not said that she is home. Call Tyler" in told for _, told in prompts)
 
 
-def test_a_heartbeat_is_silent_at_night(home: Home) -> None:
-    home.create()
-    Ledger(home.ledger).close()
+async def test_a_heartbeat_is_silent_at_night(home: Home) -> None:
     source = (FOLDER / "heartbeat.py").read_text()
     at = partial(datetime, 2026, 2, 5)
     hours = {23: False, 0: False, 7: False, 8: True, 22: True}
-
-    async def run() -> list[RunAnswer]:
-        pool = WorkerPool(home, LineLog())
-        runner = AutomationRunner(pool, workers=1)
-        about = question("")["about"] | {"config": {"quiet_hours": [23, 8]}}
-        asked = [
-            question(source, about=about, now_ms=int(at(one).timestamp() * 1000)) for one in hours
+    about = question("")["about"] | {"config": {"quiet_hours": [23, 8]}}
+    async with pooled(home) as runner:
+        Ledger(home.ledger).close()
+        told = [
+            await runner.run(question(source, about=about, now_ms=int(at(one).timestamp() * 1000)))
+            for one in hours
         ]
-        try:
-            return [await runner.run(one) for one in asked]
-        finally:
-            await pool.close()
-
-    told = asyncio.run(run())
     assert [(one.error, one.result and one.result.fire) for one in told] == [
         (None, fires) for fires in hours.values()
     ]

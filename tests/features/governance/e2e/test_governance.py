@@ -14,6 +14,7 @@ import pytest
 from relay.core.agent_names import owner_name
 from relay.features.confine import landlock
 from tests.e2e.hooked import hooked_agent
+from tests.e2e.test_handlers import project
 from tests.e2e.test_handlers import project as trusted_project
 from tests.e2e.test_identity import run_agent
 from tests.e2e.wrapped import (
@@ -220,8 +221,7 @@ def test_what_has_no_hooks_is_not_started_there_unless_the_person_says_so(tmp_pa
         [told] = trace(project)
         assert (told["metadata"]["event"], told["agent"]) == ("ungoverned", "Bob")
         assert told["metadata"]["by"] == owner_name()
-        [row] = relay_json("agents")
-        assert (row["name"], row["ungoverned"]) == ("Bob", True)
+        wait_until(lambda: relay_json("agents")[0]["ungoverned"], what="its session to say so")
         inner = " ".join([*RELAY, "wrap", "--ungoverned", "true"])
         program.type(f"{inner}\n")
         program.wait_for("only the person may start an agent that no intent limits")
@@ -312,3 +312,86 @@ def test_what_others_write_into_its_terminal_an_agent_with_hooks_has_not_said(
         wait_until(lambda: relay_json("history"), 30, "the message")
         said = [row["body"] for row in relay_json("history") if row["from"] == "Bob"]
         assert said == ["mine"]
+
+
+# -- Two agents in one folder without intents, by the real program.
+
+
+def row_of(name: str) -> dict[str, object]:
+    return next(row for row in relay_json("agents") if row["name"] == name)
+
+
+def test_what_one_agent_changes_another_is_refused_until_the_turn_is_over(tmp_path: Path) -> None:
+    folder = project(tmp_path, 'config = {"claims": "refuse"}\n')
+    program = [hooked_agent(tmp_path)]
+    with (
+        wrapped(program, name="Ann", cwd=folder, size=(24, 2000)) as one,
+        wrapped(program, name="Bob", cwd=folder, size=(24, 2000)) as other,
+    ):
+        ann, bob = Agent(one), Agent(other)
+        for name in ("Ann", "Bob"):
+            wait_registered(name)
+        ann.does(say="hello")
+        written = {"file_path": str(folder / "a.py"), "content": "x = 1\n"}
+        ann.begins(tool="Write", input=written, until=str(tmp_path / "over"))
+        ann.runs()
+        wait_until(lambda: row_of("Ann")["reason"] == "holds a.py")
+        assert reason(bob.writes(folder / "a.py", "y = 2\n")) == "FILE_LEASED"
+        assert bob.writes(folder / "b.py") == "written"
+        (tmp_path / "over").touch()
+        assert ann.ends() == "written"
+        wait_until(lambda: row_of("Ann")["reason"] is None)
+        wait_until(lambda: any("Nobody else is changing" in one["body"] for one in told("Bob")))
+        assert reason(bob.writes(folder / "a.py", "y = 2\n")) == "STALE_FILE"
+        bob.does(tool="Read", input={"file_path": str(folder / "a.py")})
+        written = {"file_path": str(folder / "a.py"), "content": "y = 2\n"}
+        bob.begins(tool="Write", input=written)
+        assert bob.ends() == "written"
+
+
+def told(name: str) -> list[dict[str, str]]:
+    """What relay has told an agent."""
+    return [row for row in relay_json("history") if row["to"] == name]
+
+
+# -- ``relay intent`` in the shell of a governed agent, and beside it for the person.
+
+
+def test_an_agent_selects_and_ends_its_intent_and_only_the_person_opens_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = governed(tmp_path)
+    script = tmp_path / "bin" / "relay"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m relay "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:/usr/bin:/bin")
+    monkeypatch.chdir(project)
+    target = project / "src" / "a.py"
+    with wrapped([hooked_agent(tmp_path)], name="Bob", cwd=project, size=(24, 2000)) as program:
+        agent = Agent(program)
+        wait_registered("Bob")
+
+        def shell(line: str) -> str:
+            return agent.does(tool="Bash", input={"command": f"relay intent {line}"})
+
+        assert "valid ids: INT-001" in shell("select INT-1")
+        assert "an agent may only set" in shell("status INT-001 COMPLETE")  # it has not selected it
+        assert "<scope>src/**</scope>" in shell("select INT-001")
+        assert "INT-001  IN_PROGRESS  Bob" in shell("list")
+        [listed] = relay_json("intent", "list")
+        assert (listed["status"], listed["agents"]) == ("IN_PROGRESS", ["Bob"])
+        assert agent.writes(target) == "written"
+        assert shell("status INT-001 COMPLETE").strip() == "INT-001 is COMPLETE"
+        assert "an agent may only set" in shell("status INT-001 IN_PROGRESS")
+        assert "only the person" in shell("select INT-001")
+        assert reason(agent.writes(target)) == "INTENT_INACTIVE"
+        relay("intent", "status", "INT-001", "IN_PROGRESS")
+        chosen = relay("intent", "select", "INT-001", "--agent", "Bob")
+        assert chosen == "Bob works on INT-001 from now on\n"
+        assert agent.writes(target) == "written"
+        changed = [row for row in trace(project) if row["metadata"].get("event") == "status"]
+        assert [(row["agent"], row["metadata"]["to"]) for row in changed] == [
+            ("Bob", "COMPLETE"),
+            ("", "IN_PROGRESS"),
+        ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from relay.features.memory.embedding import EmbedderUnavailable
 from relay.features.memory.local import search, vectors
 from relay.features.memory.local.local_store import LocalStore
 from relay.features.memory.local.search import expression, words
 from relay.features.memory.local.vectors import VectorMeaning
 from relay.features.memory.records import Hit, Memory, Place, Scope, Tier
+from tests.features.memory.indexes.opening import Cheap
 
 
 @pytest.fixture(scope="module")
@@ -75,43 +74,15 @@ def test_a_step_decides_before_the_place(one: float, other: float) -> None:
 
 USER = Place(Scope.USER)
 PROJECT = Place(Scope.PROJECT, "/src/shop")
-#: What this embedder knows of the world.
-SAME = {"cache": "redis", "ship": "deploy", "release": "deploy", "bill": "invoice"}
-
-
-class Words:
-    """A bag of words as an embedder: words of one meaning have one direction."""
-
-    def __init__(self, name: str = "words", dims: int = 64) -> None:
-        self.name, self.dims = name, dims
-        self.asked: list[str] = []
-        self.away = False
-        self.closed = 0
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        if self.away:
-            raise EmbedderUnavailable("the server is away", hint="start it")
-        self.asked += texts
-        out: NDArray[np.float32] = np.zeros((len(texts), self.dims), np.float32)
-        for row, text in zip(out, texts, strict=True):
-            row[0] = 0.05
-            for word in text.lower().split():
-                known = SAME.get(word, word).encode()
-                row[1 + zlib.crc32(known) % (self.dims - 1)] += 1
-            row /= np.sqrt(row @ row)
-        return out
-
-    def close(self) -> None:
-        self.closed += 1
 
 
 @pytest.fixture
-def embedder() -> Words:
-    return Words()
+def embedder() -> Cheap:
+    return Cheap()
 
 
 @pytest.fixture
-def store(tmp_path: Path, embedder: Words) -> Iterator[LocalStore]:
+def store(tmp_path: Path, embedder: Cheap) -> Iterator[LocalStore]:
     store = LocalStore(str(tmp_path), VectorMeaning(embedder))
     yield store
     store.close()
@@ -126,7 +97,7 @@ def find(store: LocalStore, query: str) -> list[Memory]:
     return [hit.memory for hit in store.search(query, [PROJECT, USER], 5, now_ms=1)]
 
 
-def test_a_save_does_not_wait_for_the_embedder(store: LocalStore, embedder: Words) -> None:
+def test_a_save_does_not_wait_for_the_embedder(store: LocalStore, embedder: Cheap) -> None:
     save(store, "Tests need Redis")
     assert embedder.asked == [] and store.stats().pending == 1
     assert store.catch_up(10) == 0
@@ -150,22 +121,22 @@ def test_catching_up_goes_in_steps(store: LocalStore) -> None:
 def test_an_embedder_that_is_broken_costs_nothing_but_the_vectors(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, answer: object
 ) -> None:
-    def broken(self: Words, texts: Sequence[str]) -> object:
+    def broken(self: Cheap, texts: Sequence[str]) -> object:
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     memory = save(store, "Tests need Redis")
-    monkeypatch.setattr(Words, "embed", broken)
+    monkeypatch.setattr(Cheap, "embed", broken)
     assert find(store, "redis") == [memory]
-    assert "the embedder words" in store.stats().problem and store.stats().pending == 1
+    assert "the embedder cheap" in store.stats().problem and store.stats().pending == 1
 
 
 def test_another_embedder_makes_them_anew(tmp_path: Path) -> None:
-    old = LocalStore(str(tmp_path), VectorMeaning(Words()))
+    old = LocalStore(str(tmp_path), VectorMeaning(Cheap()))
     memory = save(old, "Tests need Redis")
     assert find(old, "cache") == [memory]
-    for other in (Words("others"), Words("words", 32)):
+    for other in (Cheap(name="others"), Cheap(32)):
         store = LocalStore(str(tmp_path), VectorMeaning(other))
         assert store.stats().pending == 1
         assert find(store, "cache") == [memory]
@@ -179,13 +150,13 @@ def test_a_vector_is_not_stored_for_a_text_that_changed(
 ) -> None:
     save(store, "Tests need Redis")
     other = LocalStore(str(tmp_path))
-    embed = Words.embed
+    embed = Cheap.embed
 
-    def slow(self: Words, texts: Sequence[str]) -> NDArray[np.float32]:
+    def slow(self: Cheap, texts: Sequence[str]) -> NDArray[np.float32]:
         save(other, "tests need redis!")
         return embed(self, texts)
 
-    monkeypatch.setattr(Words, "embed", slow)
+    monkeypatch.setattr(Cheap, "embed", slow)
     assert store.catch_up(1) == 1
     monkeypatch.undo()
     assert store.catch_up(1) == 0
