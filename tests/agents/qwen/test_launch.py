@@ -165,3 +165,10 @@ def test_it_is_said_where_they_cannot_be_put_in(qwen: str, tmp_path: Path) -> No
     assert "gates" in start([qwen], tmp_path).data  # empty, whatever its form
     defaults.write_text('{"hooks": "none"}')
     assert "no hooks could be put in" in missed(start([qwen], tmp_path))
+
+
+def test_a_folder_that_cannot_be_made_is_said(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("in the way")
+    launch = planned([str(installed)], tmp_path)
+    assert launch.argv == [str(installed)]
+    assert "cannot be made" in str(launch.data["degraded"])
