@@ -270,6 +270,29 @@ def request(op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kw
         return client.request(op, *args, **fields)
 
 
+def request_at(
+    machine: str, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+) -> Answer:
+    """The answer of the broker of another machine; "": of this environment."""
+    if not machine:
+        return request(op, *args, **fields)
+    from relay.protocol.agent_ops import ELSEWHERE
+
+    asked: dict[str, Any] = dict(fields)
+    speaker: Any = {"auth": asked.pop("auth")} if "auth" in asked else {}
+    seconds: float = asked.pop("deadline", 30.0)
+    answer: Any = request(
+        ELSEWHERE,
+        deadline=seconds + 5,
+        machine=machine,
+        asked=op,
+        fields=asked,
+        timeout=seconds,
+        **speaker,
+    )
+    return answer["answer"]  # type: ignore[no-any-return]
+
+
 def check_person(home: Home, what: str, hint: str = "") -> None:
     """Raise RelayError unless this process is the person's: nobody else may do ``what``.
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 import time
 
-from relay.broker.client import connect, request
+from relay.broker.client import request, request_at
 from relay.cli import output, table
 from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, NotFound, RelayError, UsageError
-from relay.core.paths import Home
 from relay.core.processes import wrapped
 from relay.core.visible import visible
 from relay.protocol.agent_ops import ASK
@@ -124,19 +123,25 @@ def transcript_verb(options: Options) -> int:
 
 def items_verb(options: Options) -> int:
     """``relay items``: 3 where it is asked for agents that ask nothing."""
-    answer = request(ITEMS, **output.speaker())
-    wanted = {name.lower() for name in options.names}
-    rows = [one for one in answer["rows"] if not wanted or one["agent"].lower() in wanted]
+    rows: list[Item] = []
+    more = False
+    by_machine = _by_machine(options.names or [""])
+    for machine, names in by_machine.items():
+        answer = request_at(machine, ITEMS, **output.speaker())
+        wanted = {name.lower() for name in names if name}
+        rows += [_elsewhere(one, machine) for one in answer["rows"] if _is_of(one, wanted)]
+        more |= answer["more"]
     if options.json:
         output.as_json(rows)
     elif rows:
         show_items(rows)
-        output.note("answer with: relay answer ID yes, no or another choice")
+        where = next((f"@{machine}" for machine in by_machine if machine), "")
+        output.note(f"answer with: relay answer ID{where} yes, no or another choice")
     else:
         output.note("nothing waits for you")
-    if answer["more"]:
+    if more:
         output.note("more wait; they are listed once you have answered some of these")
-    return EXIT_NOT_FOUND if wanted and not rows else 0
+    return EXIT_NOT_FOUND if options.names and not rows else 0
 
 
 def show_items(rows: list[Item]) -> None:
@@ -222,27 +227,34 @@ def _print_whole(before: str, line: str, width: int | None, again: str = "") -> 
 def answer_verb(options: Options) -> int:
     """``relay answer``: 4 where the question is gone or was not taken."""
     several = options.all or options.held
-    if not (options.which or several):
+    by_machine = _by_machine(options.which or [""])
+    if len(by_machine) > 1:
+        raise UsageError("what is on several machines is answered one machine at a time")
+    [(machine, parts)] = by_machine.items()
+    names = [part for part in parts if part]
+    if not (names or several):
         raise UsageError("say what you answer: ids, an agent, or --all", hint="relay items")
-    single = len(options.which) == 1 and not several
+    single = len(names) == 1 and not several
     answers: list[Any] = []
-    with connect(Home.from_env()) as client:
-        more = True
-        while more:  # one answer lists a limited number
-            listed = client.request(ITEMS, **output.speaker())
-            ids = _ids_of_all(options, listed["rows"]) if several else None
-            which = [_id_of(one, listed["rows"]) for one in options.which] if ids is None else ids
-            if which:
-                said = client.request(
-                    ITEM_ANSWER,
-                    deadline=_TYPING,
-                    id=which[0] if single else which,
-                    choice=options.choice,
-                    note=options.note,
-                    **output.speaker(),
-                )
-                answers += [said] if single else said["answers"]
-            more = bool(ids and listed["more"])
+    more = True
+    while more:  # one answer lists a limited number
+        listed = request_at(machine, ITEMS, **output.speaker())
+        ids = _ids_of_all(options, names, listed["rows"]) if several else None
+        which = [_id_of(one, listed["rows"]) for one in names] if ids is None else ids
+        if which:
+            said = request_at(
+                machine,
+                ITEM_ANSWER,
+                deadline=_TYPING,
+                id=which[0] if single else which,
+                choice=options.choice,
+                note=options.note,
+                **output.speaker(),
+            )
+            answers += [said] if single else said["answers"]
+        more = bool(ids and listed["more"])
+    for one in answers:
+        one["item"] = _elsewhere(one["item"], machine)
     if options.json:
         shown = [{key: one[key] for key in one if key not in ("n", "ok")} for one in answers]
         output.as_json(shown[0] if single else shown)
@@ -266,13 +278,31 @@ def interrupt_verb(options: Options) -> int:
     return 0
 
 
-def _is_of(item: Item, name: str) -> bool:
-    return bool(item["agent"].lower() == name.lower())
+def _by_machine(names: list[str]) -> dict[str, list[str]]:
+    """``Bob@server`` and ``@server`` (all there) by machine; "": this one, where messages of agents
+    elsewhere may be held, too."""
+    here = set[str]()
+    if any("@" in name for name in names):
+        here = {item["agent"].lower() for item in request(ITEMS, **output.speaker())["rows"]}
+    by_machine: dict[str, list[str]] = {}
+    for name in names:
+        before, _, machine = (name, "", "") if name.lower() in here else name.partition("@")
+        by_machine.setdefault(machine, []).append(before)
+    return by_machine
 
 
-def _ids_of_all(options: Options, rows: list[Item]) -> list[str]:
+def _elsewhere(item: Item, machine: str) -> Item:
+    return {**item, "agent": f"{item['agent']}@{machine}"} if machine else item
+
+
+def _is_of(item: Item, names: set[str]) -> bool:
+    """Whether it is of one of these agents, in lower case; none: of any."""
+    return not names or item["agent"].lower() in names
+
+
+def _ids_of_all(options: Options, names: list[str], rows: list[Item]) -> list[str]:
     """What asks for yes or no, of these agents or of all; ``--held``: only held messages."""
-    lower = {name.lower() for name in options.which}
+    lower = {name.lower() for name in names}
     ids = []
     for item in rows:
         to = (item.get("details") or {}).get("to") or () if item["kind"] == "held" else ()
@@ -285,7 +315,7 @@ def _ids_of_all(options: Options, rows: list[Item]) -> list[str]:
 
 def _id_of(which: str, rows: list[Item]) -> str:
     """The id of what is to be answered. Raises UsageError where several are meant."""
-    theirs = [one for one in rows if _is_of(one, which)]
+    theirs = [one for one in rows if _is_of(one, {which.lower()})]
     named = [one for one in rows if one["id"].upper().endswith(which.upper())]
     if theirs and len(which) >= _CODE_MIN and any(one not in theirs for one in named):
         # An agent that has such a name must not get the yes that another's item was to get.
@@ -306,16 +336,17 @@ def _id_of(which: str, rows: list[Item]) -> str:
 
 def ask(name: str, kind: str, asked: Json, patience: float = _PATIENCE) -> Json:
     """What the agent's session answers."""
-    with connect(Home.from_env()) as client:
-        said = client.request(
-            ASK,
-            deadline=patience + 5,
-            agent=name,
-            kind=kind,
-            request=asked,
-            timeout=patience,
-            **output.speaker(),
-        )
+    agent, _, machine = name.partition("@")
+    said = request_at(
+        machine,
+        ASK,
+        deadline=patience + 5,
+        agent=agent,
+        kind=kind,
+        request=asked,
+        timeout=patience,
+        **output.speaker(),
+    )
     found: Json = said["response"]
     return found
 

@@ -215,6 +215,26 @@ class HooksStored(Record):
     stored: int
 
 
+class ElsewhereQuery(Request):
+    """Ask another machine's broker, which answers if that machine allows it (a feature knows of
+    other machines: docs/many-machines.md). Nothing of it is stored. For the person.
+
+    ``asked`` is an op: ``ask`` of the kinds ``screen``, ``transcript`` and ``interrupt``, ``items``
+    or ``item_answer``, with its ``fields``.
+    """
+
+    machine: str
+    asked: str
+    fields: dict[str, Any]
+    timeout: float  # seconds that the other machine has
+
+
+class ElsewhereAnswer(Record):
+    """What it answers."""
+
+    answer: dict[str, Any]
+
+
 class HookLogQuery(Request):
     """How hooks ran, and what route functions said (kind ``route``; ``correlation_id`` is the
     event's)."""
@@ -245,4 +265,5 @@ RELEASE = Op("release", Release, ReleaseGranted)
 ASK = Op("ask", AskQuery, Asked)
 ANSWER = Op("answer", AnswerToAsk, AnswerTaken)
 HOOKS_RAN = Op("hooks_ran", HooksRan, HooksStored)
+ELSEWHERE = Op("elsewhere", ElsewhereQuery, ElsewhereAnswer)
 HOOK_LOG = Op("hook_log", HookLogQuery, HookLogRows)

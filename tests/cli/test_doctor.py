@@ -90,7 +90,7 @@ def test_a_trusted_configuration_with_a_mistake_is_not_called_fine(
     trusted(home, config)
     check = _checks(home, tmp_path)["config"]
     assert check.level == "warn" and "unknown key 'timeuot'" in check.text
-    assert check.hint.startswith("mend") and check.fix == "relay config check"
+    assert check.hint.startswith("fix it") and check.fix == "relay config check"
 
 
 def test_an_untrusted_configuration_is_the_next_step(

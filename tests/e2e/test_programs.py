@@ -293,7 +293,7 @@ SHELLS = {
     "python": ([sys.executable], ">>>", "print('{}')"),
     "node": (["node"], ">", "console.log('{}')"),
 }
-UNHEARD = "relay wrap --hear hears it"
+UNHEARD = "relay does not hear what Shell shows"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from relay.screen.questions import DIALOG, QUESTION
 from relay.session import paste_typing, typist
 from relay.session.agent_questions import OpenQuestions
 from relay.session.agent_terminal import AgentTerminal, InnerTerminal, write_id
-from relay.session.paste_typing import STANDS, AgentRecords
+from relay.session.paste_typing import FEW_ROWS, OUT_OF_SIGHT, STANDS, AgentRecords
 from relay.session.typing_policy import DRAFT, KEY_REST, Guards
 from relay.session.typist import COOKED_MAX, STARTING, Typist
 from tests.directive.envelope_reader import read
@@ -378,6 +378,7 @@ def test_nothing_is_typed_before_a_full_screen_program_has_shown_anything() -> N
 
 def test_a_paste_that_is_lost_again_and_again_waits_for_the_person() -> None:
     desk = Desk(paste=True)
+    desk.screen.rows += [""] * FEW_ROWS
     desk.link.after = lambda data: None
     for _ in range(3):
         assert desk.door.typing_hold(desk.now) is None
@@ -388,6 +389,21 @@ def test_a_paste_that_is_lost_again_and_again_waits_for_the_person() -> None:
     desk.now += KEY_REST
     assert desk.door.typing_hold(desk.now) is None
     assert b"\r" not in desk.link.written
+
+
+def test_in_a_small_terminal_a_paste_out_of_sight_is_entered_once_it_is_seen() -> None:
+    desk = Desk(paste=True)
+    desk.link.after = lambda data: None
+    assert "did not reach" in why(asyncio.run(desk.door.submit([message("hello")])).hold)
+    desk.now += 5
+    assert why(desk.door.typing_hold(desk.now)) == OUT_OF_SIGHT
+    desk.draw_paste(desk.link.written[0])  # the person has made it larger
+    desk.screen.rows += [""] * FEW_ROWS
+    desk.link.after = desk.draw_paste
+    desk.now += 5
+    assert desk.door.typing_hold(desk.now) is None
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert desk.link.written[1:] == [b"\r"]
 
 
 @pytest.mark.parametrize("reads", [1, 2], ids=["flushed", "read"])

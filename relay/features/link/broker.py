@@ -39,7 +39,7 @@ from relay.features.link.ops import (
     LinkState,
 )
 from relay.ledger.schema import Delivery
-from relay.protocol.agent_ops import AgentElsewhere
+from relay.protocol.agent_ops import ELSEWHERE, AgentElsewhere, ElsewhereAnswer, ElsewhereQuery
 from relay.protocol.broker import Json
 from relay.protocol.message_ops import Send
 from relay.protocol.op import Request
@@ -47,11 +47,12 @@ from relay.protocol.op import Request
 if TYPE_CHECKING:
     from relay.features.link.far_inbox import FarInbox
     from relay.features.link.far_outbox import FarOutbox
+    from relay.features.link.live import Live
     from relay.features.link.machines import Machines
     from relay.features.link.wire import Wire
 
 #: What may be granted to another machine, beside messages.
-RIGHTS = ("interrupt", "person")
+RIGHTS = ("answer", "interrupt", "peek", "person", "transcript")
 _NO_LINK: LinkState = {
     "name": "",
     "server": "",
@@ -77,6 +78,7 @@ class _OpenLink:
     outbox: FarOutbox
     machines: Machines
     inbox: FarInbox
+    live: Live
     tasks: BrokerTasks
 
     @classmethod
@@ -85,6 +87,7 @@ class _OpenLink:
         # Imported on use: most brokers have no link.
         from relay.features.link.far_inbox import FarInbox
         from relay.features.link.far_outbox import FarOutbox
+        from relay.features.link.live import Live
         from relay.features.link.machines import Machines
         from relay.features.link.wire import Wire
 
@@ -93,9 +96,10 @@ class _OpenLink:
         outbox = FarOutbox(parts, wire)
         machines = Machines(parts, wire, outbox)
         inbox = FarInbox(parts, wire, machines, outbox, tasks)
-        for work in (wire.run(), outbox.run(), machines.run(), inbox.run()):
+        live = Live(parts, wire, machines, tasks)
+        for work in (wire.run(), outbox.run(), machines.run(), inbox.run(), live.run()):
             tasks.start(work)
-        return cls(wire, outbox, machines, inbox, tasks)
+        return cls(wire, outbox, machines, inbox, live, tasks)
 
     async def wait_connected(self) -> None:
         """Wait for the server. Raises RelayError."""
@@ -121,6 +125,7 @@ class LinkFeature(BrokerFeature):
         self._directory = parts.kernel.directory
         self._folder = LinkFolder(parts.kernel.home.root)
         self._later = LaterAnswers(parts.kernel, 4)
+        self._live_answers = LaterAnswers(parts.kernel, 32)
         self._open: _OpenLink | None = None
 
     def ops(self) -> list[Served]:
@@ -131,6 +136,7 @@ class LinkFeature(BrokerFeature):
             serve(LINK_JOIN, self.join),
             serve(LINK_REMOVE, self.remove),
             serve(LINK_ALLOW, self.allow),
+            serve(ELSEWHERE, self.ask_elsewhere),
         ]
 
     # -- life
@@ -291,6 +297,17 @@ class LinkFeature(BrokerFeature):
         self._opened().machines.allow(request.fields["machine"], rights)
         return self._state()
 
+    def ask_elsewhere(self, request: ClientRequest[ElsewhereQuery], batch: Batch) -> None:
+        """Have another machine's broker answer, if that machine allows it."""
+        self._directory.check_person(request, "look at agents of other machines")
+        fields = request.fields
+        opened, machine = self._opened(), fields["machine"].lower()
+        if machine == opened.wire.link.name:
+            raise UsageError(f"{machine} is this machine", hint="leave out what begins with @")
+        opened.machines.check(machine)
+        work = partial(opened.live.ask, machine, fields["asked"], fields["fields"])
+        self._live_answers.answer(request, batch, partial(work, fields["timeout"]), _as_answer)
+
     # -- names
 
     def agents_elsewhere(self) -> list[AgentElsewhere]:
@@ -389,6 +406,10 @@ def _has(agents: list[str], name: str) -> bool:
 
 def _as_it_is(answer: T, batch: Batch) -> T:
     return answer
+
+
+def _as_answer(answer: Json, batch: Batch) -> ElsewhereAnswer:
+    return {"answer": answer}
 
 
 def _own_address() -> str:

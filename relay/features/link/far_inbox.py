@@ -142,7 +142,7 @@ class FarInbox:
             self._refuse(machine, id_, "it is not a message as this version of relay knows them")
             return True
         if arrived.mode == QueueMode.INTERRUPT.value and "interrupt" not in rights:
-            self._refuse(machine, id_, self._machines.refusal(machine, "interrupt").message)
+            self._refuse(machine, id_, self._machines.refusal(machine, "interrupt").line)
             return True
         routes = self._recipients(arrived.to)
         if not routes:

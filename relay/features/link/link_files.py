@@ -211,13 +211,19 @@ def _user(link: Link, name: str, key: str) -> dict[str, object]:
     publish = [
         f"relay.{name}.*.m",
         f"relay.{name}.*.r",
+        f"live.{name}.*",
         f"presence.{name}",
         f"$JS.ACK.{STREAM}.{name}.>",
     ]
-    hear = [f"_INBOX_{name}.>", "presence.*"]
+    hear = [f"_INBOX_{name}.>", f"live.*.{name}", "presence.*"]
     return {
         "nkey": key,
-        "permissions": {"publish": {"allow": publish}, "subscribe": {"allow": hear}},
+        "permissions": {
+            "publish": {"allow": publish},
+            "subscribe": {"allow": hear},
+            # What another machine asks may be answered, though its inbox is not to be written to.
+            "allow_responses": {"max": 1, "expires": "2m"},
+        },
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 
@@ -38,7 +40,25 @@ class Receipts(msgspec.Struct):
 
 
 class Presence(msgspec.Struct):
-    """The agents of a machine. ``machines``: all machines of the link, said by its host alone."""
+    """The agents of a machine, and its clock (seconds since the epoch, perhaps wrong).
+    ``machines``: all machines of the link, said by its host alone."""
 
     agents: list[str] = []
+    clock: float = 0.0
     machines: list[str] | None = None
+
+
+class LiveRequest(msgspec.Struct):
+    """A request that is never stored. ``until``: by the clock of the machine that is asked, which
+    drops it later than that. Seconds since the epoch."""
+
+    op: str
+    fields: dict[str, Any]
+    until: float
+
+
+class LiveAnswer(msgspec.Struct):
+    """The answer of that machine's broker, or the fields of its error."""
+
+    answer: dict[str, Any] = {}
+    error: dict[str, Any] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -20,6 +21,13 @@ from relay.protocol.broker import Json
 
 #: Seconds between two reports of this machine's presence.
 TELL = 10.0
+#: What each right allows, in the words of a refusal.
+_WHAT = {
+    "answer": "see and answer what waits for the person",
+    "interrupt": "interrupt",
+    "peek": "see screens",
+    "transcript": "read turns",
+}
 
 
 class Machines:
@@ -78,7 +86,8 @@ class Machines:
         """The refusal of what needs a right that the machine does not have here."""
         rights = " ".join(sorted({*self.rights(machine), right}))
         return RelayError(
-            f"{machine} may not {right} here; on {self._wire.link.name}, its person can allow it:"
+            f"{machine} may not {_WHAT[right]} here",
+            hint=f"on {self._wire.link.name}, its person can allow it:"
             f" relay link allow {machine} {rights}",
             code="forbidden",
         )
@@ -111,7 +120,7 @@ class Machines:
             await self._wire.connected.wait()
             link = self._wire.link
             agents = [one.name for one in self._directory.agents() if one.live][:TARGETS_MAX]
-            fields: Json = {"agents": agents}
+            fields: Json = {"agents": agents, "clock": time.time()}
             if link.hosts:
                 fields["machines"] = sorted(link.machines)
             await self._wire.tell(fields)
@@ -122,7 +131,7 @@ class Machines:
     def take(self, machine: str, presence: Presence, batch: Batch) -> None:
         """Take a machine's presence. Only the host says which machines the link has."""
         was_away = not self._wire.is_here(machine)
-        self._wire.hear(machine)
+        self._wire.hear(machine, presence.clock)
         agents = [name for name in presence.agents[:TARGETS_MAX] if valid_name(name)]
         self._ledger.change(
             "INSERT INTO link_machines (name, seen_ms, told) VALUES (?,?,?) ON CONFLICT (name)"

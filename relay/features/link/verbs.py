@@ -44,7 +44,8 @@ def add(verbs: Parser) -> None:
         "rights",
         nargs="*",
         metavar="RIGHT",
-        help="interrupt: stop turns; person: its person is you. None: messages only",
+        help="peek: see screens; transcript: read turns; answer: see and answer what waits here;"
+        " interrupt: stop turns; person: its person is you. None: messages only",
     )
     allow.set_defaults(run=allow_verb)
     remove = group.add_parser("remove", help="remove a machine; its own name: leave the link")

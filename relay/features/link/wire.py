@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from relay.core.errors import RelayError, UsageError
+from relay.core.errors import RelayError, Timeout, UsageError
 from relay.core.log import Log
 from relay.features.link.link_files import (
     CODE_LIFE,
@@ -37,6 +37,8 @@ WINDOW = 64
 #: Seconds between two tries to connect (the first pause, which doubles, and the longest one), and
 #: until an answer of the server's is not waited for.
 SOON, AGAIN, ANSWER = 0.1, 1.0, 5.0
+#: Live requests that wait for their turn here, at most; more are not answered.
+_ASKED = 64
 #: Seconds until a silent machine counts as away.
 AWAY = 35.0
 #: How often a machine that joins tries to connect.
@@ -76,6 +78,14 @@ class Arrival(NamedTuple):
     acknowledge: Callable[[], Awaitable[None]] | None = None
 
 
+class LiveArrival(NamedTuple):
+    """What a machine asks now; nothing keeps it."""
+
+    machine: str
+    data: bytes
+    respond: Callable[[bytes], Awaitable[None]]
+
+
 class Wire:
     """What goes over the server."""
 
@@ -89,18 +99,26 @@ class Wire:
         self._refused = ""  # by the server, in its words
         self.arrived: asyncio.Queue[Arrival] = asyncio.Queue(2 * WINDOW)
         self.connected = asyncio.Event()
-        #: When each machine was heard of. Seconds of the monotonic clock.
-        self.heard: dict[str, float] = {}
+        self.asked: asyncio.Queue[LiveArrival] = asyncio.Queue(_ASKED)
+        #: When each machine was heard of (seconds of the monotonic clock), and its clock then.
+        self.heard: dict[str, tuple[float, float]] = {}
         self.problem = ""
 
-    def hear(self, machine: str) -> None:
-        """A machine was heard of."""
-        self.heard[machine] = time.monotonic()
+    def hear(self, machine: str, clock: float) -> None:
+        """A machine was heard of. ``clock``: its own, in seconds since the epoch."""
+        self.heard[machine] = time.monotonic(), clock
 
     def is_here(self, machine: str) -> bool:
         """Whether both are connected."""
-        silent = time.monotonic() - self.heard.get(machine, -AWAY)
-        return self.connected.is_set() and silent < AWAY
+        heard, _ = self.heard.get(machine, (-AWAY, 0.0))
+        return self.connected.is_set() and time.monotonic() - heard < AWAY
+
+    def clock_of(self, machine: str) -> float | None:
+        """What its clock shows now, or showed a little earlier; None: it is not here."""
+        if not self.is_here(machine):
+            return None
+        heard, clock = self.heard[machine]
+        return clock + time.monotonic() - heard
 
     # -- the connection
 
@@ -160,6 +178,7 @@ class Wire:
             await self.make_stream()
             await client.subscribe("join", cb=self._join)
         await client.subscribe(f"_INBOX_{link.name}.arrive", cb=self._message)
+        await client.subscribe(f"live.*.{link.name}", cb=self._live)
         await client.subscribe("presence.*", cb=self._presence)
         self.problem = ""
         self.connected.set()
@@ -175,6 +194,26 @@ class Wire:
         sender = message.subject.partition(".")[2]
         if sender != self.link.name:
             await self.arrived.put(Arrival(sender, "p", message.data))
+
+    async def _live(self, message: Any) -> None:
+        sender = message.subject.split(".")[1]
+        # The server lets an answer go wherever the question says: to the one who asks, only.
+        if message.reply.startswith(f"_INBOX_{sender}.") and not self.asked.full():
+            self.asked.put_nowait(LiveArrival(sender, message.data, message.respond))
+
+    async def ask(self, machine: str, data: bytes, seconds: float) -> bytes:
+        """What a machine answers now. Raises RelayError."""
+        client = self._client
+        if client is None or not self.connected.is_set():
+            raise RelayError(self.problem or "there is no connection to the server")
+        self._refused = ""
+        try:
+            answer = await client.request(f"live.{self.link.name}.{machine}", data, seconds)
+        except self._nats.errors.TimeoutError as error:
+            raise Timeout(self._refused or f"{machine} has not answered in time") from error
+        except Exception as error:
+            raise RelayError(f"{machine} cannot be asked: {error}") from error
+        return bytes(answer.data)
 
     async def publish(self, to: str, kind: str, data: bytes) -> None:
         """Put it into the stream. Raises RelayError that says why it is not there."""

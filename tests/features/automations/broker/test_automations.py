@@ -145,9 +145,6 @@ def test_an_answer_that_is_exactly_the_quiet_text_is_recorded_and_goes_nowhere(h
     assert rows(home, answers) == [(said[0], "quiet", 0, 0), (said[1], "sent", 0, 0)]
 
 
-ENRICH = "def handler(ctx): return AutomationResult(enrich={'by': {name!r}, {name!r}: 1})"
-
-
 def test_blocking_ones_run_by_priority_before_all_else_and_what_they_add_travels_with_it(
     home: Home, configure: Configure
 ) -> None:

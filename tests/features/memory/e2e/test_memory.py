@@ -194,46 +194,7 @@ def test_saves_survive_a_session_and_a_broker_that_are_killed(
     assert texts == {"fact zero", "fact one", "fact two", "fact three"}
 
 
-#: It knows what an environment before the live one is called, unless a file says otherwise.
-SEARCHER = """\
-import os
-
-def search(query, limit, scope):
-    broken = os.path.join({folder!r}, "broken")
-    if os.path.exists(broken):
-        raise RuntimeError(open(broken).read())
-    return ["The staging database is called heron"] if "goes live" in query else []
-
-
-memory = {{"searcher": search}}
-"""
 SOON = 60.0
-
-
-@pytest.fixture
-def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A project whose configuration has a store of its own; the command line works in it."""
-    folder = project(tmp_path, SEARCHER.format(folder=str(tmp_path)))
-    monkeypatch.chdir(folder)
-    yield folder
-    relay("broker", "stop", status=None)
-
-
-def test_what_is_saved_is_found_by_what_it_means(searched: Path, tmp_path: Path) -> None:
-    with wrapped(python(TALKS), name="Ada", cwd=searched) as ada:
-        wait_registered("Ada")
-        saved = save(ada, FACT, timeout=SOON)
-        ada.type(say("@memory:search where is what goes live?\n"))
-        ada.wait_for(rf"1 found for .*{saved}", SOON)
-        (tmp_path / "broken").write_text("nobody listens on port 6333")
-        ada.type(say("@memory:search heron\n"))
-        ada.wait_for(rf"1 found for .*heron.*{saved}", SOON)
-    stats = relay_json("memory", "stats")
-    assert (stats["count"], stats["backend"]) == (1, "searcher")
-    assert "nobody listens on port 6333" in stats["problem"]
-    assert stats["store"]["file"] == str(searched / "relay.config.py")
-    [row] = relay_json("memory", "list")
-    assert (row["id"], row["agent"]) == (saved, "Ada")
 
 
 def test_a_secret_that_is_missing_is_told_to_the_agent_and_the_person(
