@@ -33,9 +33,11 @@ LEFT_PATIENCE = 600.0
 #: So often what the program draws may come between a look at it and Enter.
 OVERTAKEN_MAX = 200
 BUSY = "the agent is busy"
-#: After so many lost pastes in a row the person has to look.
-LOSSES_MAX = 3
+#: After so many lost pastes in a row the person has to look. In a terminal of few rows after one:
+#: there the text may stand out of sight.
+LOSSES_MAX, FEW_ROWS = 3, 10
 LOST = "what was pasted did not reach the input line"
+OUT_OF_SIGHT = "what was pasted is out of sight: make the terminal larger, or press a key there"
 STANDS = "its text stands in the input line; Enter there sends it"
 
 _PASTE = "\x1b[200~{}\x1b[201~"
@@ -217,8 +219,12 @@ class PasteTyper:
 
     def hold(self) -> Blocked | None:
         """Why nothing more may be pasted now."""
-        if self._losses >= LOSSES_MAX and self._guards.sequence == self._lost_at:
-            return Blocked(f"{LOST}, {LOSSES_MAX} times; a key there lets it be tried again", 1.0)
+        small = len(self._screen.visible()) < FEW_ROWS
+        came = self._half is not None and self._losses == 1
+        lost = self._losses >= (1 if small else LOSSES_MAX) and not came
+        if lost and self._guards.sequence == self._lost_at:
+            often = f"{LOST}, {self._losses} times; a key there lets it be tried again"
+            return Blocked(OUT_OF_SIGHT if small else often, 1.0)
         if self._last is not None and not self.stands(self._last):
             self._last = None
         if self._last is not None and self.composer() == "unknown":
