@@ -119,11 +119,7 @@ def test_a_refusal_is_what_it_says(home: Home) -> None:
     def full(record: Json) -> bytes:
         return refusal(record["n"], StorageError("the disk is full"))
 
-    with (
-        broker(home, full),
-        connect(home) as client,
-        pytest.raises(StorageError) as failure,
-    ):
+    with broker(home, full), connect(home) as client, pytest.raises(StorageError) as failure:
         client.request(SEND, to="Bob", body="x")
     assert str(failure.value) == "the disk is full" and isinstance(failure.value, RelayError)
 

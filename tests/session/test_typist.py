@@ -98,9 +98,7 @@ class FakeRecords(AgentRecords):
     """The records of an agent (of none where there is no ``adapter``), as far as a test says."""
 
     def __init__(
-        self,
-        seen: Callable[[str], Any] = lambda marker: None,
-        adapter: AgentAdapter | None = None,
+        self, seen: Callable[[str], Any] = lambda marker: None, adapter: AgentAdapter | None = None
     ) -> None:
         super().__init__(adapter)
         self.prove = seen
@@ -114,7 +112,7 @@ class Desk:
     def __init__(
         self,
         *,
-        cooked: bool = True,
+        cooked: bool | None = None,
         paste: bool = False,
         rules: TypingRules | None = None,
         composer: Callable[[list[str]], Any] = nobody_knows,
@@ -122,7 +120,7 @@ class Desk:
         adapter: AgentAdapter | None = None,
         written: frozenset[int] = frozenset(),
     ) -> None:
-        self.terminal = FakeTerminal(cooked)
+        self.terminal = FakeTerminal(not paste if cooked is None else cooked)
         self.screen = FakeScreen(paste)
         self.link = FakeLink()
         self.now = 100.0
@@ -225,7 +223,7 @@ def test_after_a_crash_only_the_missing_pieces_are_typed() -> None:
 
 
 def test_a_program_that_takes_pastes_gets_one_and_enter() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     assert asyncio.run(desk.door.submit([message("one\ntwo")])).count == 1
     paste, enter = desk.link.written
     assert paste.startswith(b"\x1b[200~") and paste.endswith(b"\x1b[201~")
@@ -235,7 +233,7 @@ def test_a_program_that_takes_pastes_gets_one_and_enter() -> None:
 
 @pytest.mark.parametrize("draws", [True, False], ids=["draws", "stands-still"])
 def test_enter_is_pressed_again_where_the_text_surely_stands_there_still(draws: bool) -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
 
     def shown(data: bytes) -> None:
         enters = desk.link.written.count(b"\r")
@@ -265,7 +263,7 @@ def test_nothing_is_typed_at_a_question(paste: bool, row: str) -> None:
 
 
 def test_a_key_that_answers_a_dialog_is_no_draft() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.screen.rows = ["Approve it?", "[y] Approve   [n] Deny"]
     desk.screen.cursor = (22, 1)
     desk.guards.activity(1, frames.TYPED, desk.now)
@@ -280,7 +278,7 @@ def test_a_key_that_answers_a_dialog_is_no_draft() -> None:
 
 
 def test_a_draft_is_not_forgotten_when_a_question_stood_above_it() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.guards.activity(1, frames.TYPED, desk.now)
     desk.screen.rows = ["Approve it?", "[y] Approve   [n] Deny"]
     desk.screen.cursor = (22, 1)
@@ -292,7 +290,7 @@ def test_a_draft_is_not_forgotten_when_a_question_stood_above_it() -> None:
 
 def after_enter(rows: list[str], cursor: tuple[int, int], shown: bool = True) -> str | None:
     """What proves a message after whose Enter this stands on the screen; ``@`` is its text."""
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     header = "Relay message [00000001] from agent Ann: hello (End of"
 
     def draw(data: bytes) -> None:
@@ -309,10 +307,7 @@ def after_enter(rows: list[str], cursor: tuple[int, int], shown: bool = True) ->
 
 @pytest.mark.parametrize(
     "rows, cursor",
-    [
-        (["> @", "thinking", "> "], (2, 2)),
-        (["* @", "", "────────", "> ", "────────"], (2, 3)),
-    ],
+    [(["> @", "thinking", "> "], (2, 2)), (["* @", "", "────────", "> ", "────────"], (2, 3))],
     ids=["above-the-prompt", "above-a-box"],
 )
 def test_what_the_screen_shows_outside_of_the_input_line_is_seen(
@@ -353,7 +348,7 @@ def test_what_is_not_shown_or_stands_in_a_box_or_beside_a_dialog_is_not_seen(
 def test_a_message_that_a_placeholder_stands_for_is_seen_where_that_is_said(
     rows: list[str], column: int, proof: str | None
 ) -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
 
     def draw(data: bytes) -> None:
         desk.draw_paste(data)
@@ -368,7 +363,7 @@ def test_a_message_that_a_placeholder_stands_for_is_seen_where_that_is_said(
 
 
 def test_nothing_is_typed_while_a_program_that_takes_pastes_lets_the_kernel_edit_lines() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.guards.output(desk.now)
     desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
     desk.now += 60
@@ -376,13 +371,13 @@ def test_nothing_is_typed_while_a_program_that_takes_pastes_lets_the_kernel_edit
 
 
 def test_nothing_is_typed_before_a_full_screen_program_has_shown_anything() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.screen.rows = ["", ""]
     assert "shown nothing" in why(desk.door.typing_hold(desk.now))
 
 
 def test_a_paste_that_is_lost_again_and_again_waits_for_the_person() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.screen.rows += [""] * FEW_ROWS
     desk.link.after = lambda data: None
     for _ in range(3):
@@ -397,7 +392,7 @@ def test_a_paste_that_is_lost_again_and_again_waits_for_the_person() -> None:
 
 
 def test_in_a_small_terminal_a_paste_out_of_sight_is_entered_once_it_is_seen() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.link.after = lambda data: None
     assert "did not reach" in why(asyncio.run(desk.door.submit([message("hello")])).hold)
     desk.now += 5
@@ -423,7 +418,7 @@ def test_what_a_line_program_threw_away_was_not_read(reads: int) -> None:
 
 
 def test_what_opens_between_the_look_and_enter_is_not_answered() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     opened: list[list[str]] = []
 
     def overtaken(data: bytes) -> bool:
@@ -439,7 +434,7 @@ def test_what_opens_between_the_look_and_enter_is_not_answered() -> None:
 
 
 async def test_enter_is_never_pressed_into_a_dialog() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
 
     def dialog_opens(data: bytes) -> None:
         desk.screen.rows = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
@@ -461,13 +456,7 @@ def test_no_enter_follows_a_paste_that_the_input_line_does_not_show() -> None:
     shown = {"state": "empty"}
     rules = TypingRules(shows_paste=True)
     lost = frozenset({write_id(message("hello"), "paste")})
-    desk = Desk(
-        cooked=False,
-        paste=True,
-        composer=lambda rows: shown["state"],
-        rules=rules,
-        written=lost,
-    )
+    desk = Desk(paste=True, composer=lambda rows: shown["state"], rules=rules, written=lost)
     desk.door.offered(message("hello"))
     submitted = asyncio.run(desk.door.submit([message("hello")]))
     assert submitted.count == 0 and submitted.hold is not None
@@ -485,7 +474,6 @@ def test_no_enter_follows_a_paste_that_the_input_line_does_not_show() -> None:
 def test_enter_is_pressed_again_when_the_input_line_was_away_meanwhile() -> None:
     shown = {"state": "empty", "seen": False}
     desk = Desk(
-        cooked=False,
         paste=True,
         composer=lambda rows: shown["state"],
         rules=TypingRules(shows_paste=True),
@@ -514,7 +502,6 @@ def test_enter_is_pressed_again_when_the_input_line_was_away_meanwhile() -> None
 def test_a_dialog_that_a_message_has_led_to_is_not_waited_for() -> None:
     shown = {"state": "empty"}
     desk = Desk(
-        cooked=False,
         paste=True,
         composer=lambda rows: shown["state"],
         rules=TypingRules(shows_paste=True),
@@ -535,7 +522,7 @@ def test_a_notice_over_a_dialog_lets_nothing_in_and_proves_nothing(known: bool) 
     covered = [dialog[0], "❯ 1. Yes▌ saved", "  2. No,▌ saved"]
     state = {"composer": "empty"}
     composer = (lambda rows: state["composer"]) if known else nobody_knows
-    desk = Desk(cooked=False, paste=True, composer=composer)
+    desk = Desk(paste=True, composer=composer)
     draw = desk.link.after
 
     def ask(data: bytes) -> None:
@@ -562,7 +549,7 @@ class Refusing(Desk):
     def __init__(self, *, known: bool, awake: bool = True) -> None:
         self.state = "empty"
         composer = (lambda rows: self.state) if known else nobody_knows
-        super().__init__(cooked=False, paste=True, composer=composer)
+        super().__init__(paste=True, composer=composer)
         self.awake, self.line, self.took = awake, "", 0
         self.link.after = self.key
         self.draw()
@@ -627,12 +614,7 @@ def test_a_draft_of_before_a_restart_is_not_entered(monkeypatch: pytest.MonkeyPa
     first = Refusing(known=True)
     first.guards.changed(StateChange(AgentState.BUSY), first.now)
     asyncio.run(first.door.submit([message("hello")]))
-    desk = Desk(
-        cooked=False,
-        paste=True,
-        composer=lambda rows: "draft",
-        written=frozenset(first.link.ids),
-    )
+    desk = Desk(paste=True, composer=lambda rows: "draft", written=frozenset(first.link.ids))
     desk.screen.rows = [*first.line.split("\n"), "> PLEASE DELETE EVERYT"]
     desk.screen.cursor = (22, len(desk.screen.rows) - 1)
     desk.guards.activity(7, frames.TYPED, desk.now)  # the pump tells each session of the last key
@@ -662,7 +644,7 @@ def test_a_paste_that_shows_late_is_entered_and_not_pasted_beside_itself(known: 
 
 
 def test_a_key_between_paste_and_enter_leaves_the_enter_to_the_person() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.link.refuse = lambda count: count == 1
     assert asyncio.run(desk.door.submit([message("hello")])).count == 1
     assert b"\r" not in desk.link.written
@@ -675,7 +657,7 @@ def types(desk: Desk) -> None:
 
 
 def test_a_key_that_the_session_knows_of_keeps_it_from_pressing_enter_too() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
 
     def draw(data: bytes) -> None:
         desk.draw_paste(data)
@@ -687,12 +669,7 @@ def test_a_key_that_the_session_knows_of_keeps_it_from_pressing_enter_too() -> N
 
 
 def test_a_draft_that_is_begun_behind_a_message_is_not_submitted() -> None:
-    desk = Desk(
-        cooked=False,
-        paste=True,
-        composer=lambda rows: "draft",
-        records=FakeRecords(lambda marker: True),
-    )
+    desk = Desk(paste=True, composer=lambda rows: "draft", records=FakeRecords(lambda marker: True))
 
     def taken(data: bytes) -> None:
         if data == b"\r":
@@ -711,7 +688,7 @@ def test_a_draft_that_is_begun_behind_a_message_is_not_submitted() -> None:
 def test_what_a_session_had_pasted_when_it_died_is_submitted_not_taken_for_a_draft() -> None:
     pasted = frozenset({write_id(message("hello"), "paste")})
     state = {"composer": "draft"}
-    desk = Desk(cooked=False, paste=True, composer=lambda rows: state["composer"], written=pasted)
+    desk = Desk(paste=True, composer=lambda rows: state["composer"], written=pasted)
     assert desk.door.typing_hold(desk.now) is not None  # nobody knows whose it is yet
     desk.door.offered(message("hello"))
     assert desk.door.typing_hold(desk.now) is None
@@ -729,7 +706,6 @@ def test_what_a_session_had_pasted_when_it_died_is_submitted_not_taken_for_a_dra
 def test_what_a_session_had_pasted_and_the_person_writes_on_is_left_to_them() -> None:
     seen = {"it": False}
     desk = Desk(
-        cooked=False,
         paste=True,
         composer=lambda rows: "draft",
         written=frozenset({write_id(message("hello"), "paste")}),
@@ -796,7 +772,7 @@ def test_the_end_of_the_terminal_proves_no_reading() -> None:
 
 
 def test_a_paste_that_was_not_read_is_known_as_unread() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     asyncio.run(desk.door.submit([message("hello")]))
     assert desk.door.left_unread(1) == [message("hello")]
     # It may have been drained by a program that does nothing with it.

@@ -50,7 +50,7 @@ HELLO = message("hello")
 def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
     agent = FakeInterface(ConnectionRefusedError("refused"), room=1)
     agent.typed_first = True
-    desk = Desk(cooked=False, paste=True, composer=lambda rows: "draft", adapter=agent)
+    desk = Desk(paste=True, composer=lambda rows: "draft", adapter=agent)
     assert desk.door.hold(HELLO, desk.now) is None
     assert asyncio.run(desk.door.submit([HELLO])).count == 1
     refused = asyncio.run(desk.door.submit([HELLO]))
@@ -137,17 +137,17 @@ def test_the_next_one_waits_until_what_was_typed_has_begun_its_turn(
 
 def test_collected_messages_go_as_one_text_where_there_is_a_proof_for_each() -> None:
     collected = [replace(message(f"m{n}", n), mode=QueueMode.COLLECT) for n in range(3)]
-    by_paste = Desk(cooked=False, paste=True)
+    by_paste = Desk(paste=True)
     by_paste.records.prove = lambda marker: False
     assert by_paste.door.batch(collected) == collected
-    assert Desk(cooked=False, paste=True).door.batch(collected) == collected[:1]
+    assert Desk(paste=True).door.batch(collected) == collected[:1]
     assert Desk(adapter=FakeInterface()).door.batch(collected) == collected
 
 
 def test_the_persons_word_is_typed_where_the_channel_would_frame_it_as_a_peers() -> None:
     agent = FakeInterface()
     own, steered = replace(HELLO, proven=True), replace(HELLO, proven=True, mode=QueueMode.STEER)
-    desk = Desk(cooked=False, paste=True, composer=lambda rows: "empty", adapter=agent)
+    desk = Desk(paste=True, composer=lambda rows: "empty", adapter=agent)
     desk.guards.output(desk.now)  # it works: nothing is typed but what steers
     assert desk.door.route(own) is desk.door.route(HELLO) is AgentRoute.CHANNEL
     assert not desk.door.proves_reading
