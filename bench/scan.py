@@ -1,6 +1,6 @@
 """Whether the session keeps up with a flood, and misses nothing of it.
 
-    python -m bench.scan [--megabytes 100] [--messages 400] [--corpus NAME] [--json]
+    python bench/scan.py [--megabytes 100] [--messages 400] [--corpus NAME] [--json]
 
 Each corpus is noise with messages of every shape planted in it. It goes the way that an agent's
 output goes in a session: the pump's frames, decoded; the screen source; the grammar; a checkpoint
@@ -22,9 +22,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import pyghostty.core
+from corpora import COLS, NAMES, ROWS, Words, planted
 
 from relay.directive.grammar import Match
 from relay.protocol import frames
@@ -34,9 +34,6 @@ from relay.session.pump_link import PumpLink
 from relay.session.session import ACK_BYTES
 from relay.session.session_events import AgentWrote, EventQueue
 from relay.session.sources import SourceSelector
-
-sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script too
-from tests.screen.corpora import COLS, NAMES, ROWS, Words, planted  # noqa: E402
 
 GOAL = 10.0
 NAMESPACES = ("relay", "memory")

@@ -1,6 +1,6 @@
 """How fast the screen source hears, beside the bare emulator in the same run.
 
-    python -m bench.screen [MEGABYTES]
+    python bench/screen.py [MEGABYTES]
 
 Prints, for each corpus, MB/s of CPU of `ScreenSource.feed` and of `pyghostty`'s `Terminal.feed`
 on the same bytes in the same chunks, and the ratio of the two. Rounds are interleaved, the best
@@ -12,14 +12,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pyghostty.core
+from corpora import COLS, NAMES, ROWS, noise
 
 from relay.screen.source import ScreenSource
-
-sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script too
-from tests.screen.corpora import COLS, NAMES, ROWS, noise  # noqa: E402
 
 CHUNK = 64 * 1024  # what the pump hands over at once in a flood
 ROUNDS = 3

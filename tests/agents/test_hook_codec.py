@@ -32,12 +32,7 @@ ASK = {"decision": Decision.ASK, "reason": "sure?"}
 STOP = {"stop": True, "stop_reason": "enough"}
 REWRITE = {"input": {"command": "ls -l"}}
 WORDS = {"system_message": "a cat", "suppress_output": True}
-BLOCK_QWEN = {
-    "decision": "block",
-    "reason": "no",
-    "continue": False,
-    "stopReason": "no",
-}
+BLOCK_QWEN = {"decision": "block", "reason": "no", "continue": False, "stopReason": "no"}
 
 
 def own(event: str, **fields: Any) -> dict[str, Any]:
@@ -91,15 +86,7 @@ BEFORE: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     ],
     "gemini": [
         (DENY, {"decision": "deny", "reason": "no"}),
-        (
-            STOP,
-            {
-                "decision": "deny",
-                "reason": "enough",
-                "continue": False,
-                "stopReason": "enough",
-            },
-        ),
+        (STOP, {"decision": "deny", "reason": "enough", "continue": False, "stopReason": "enough"}),
         (ASK, {"decision": "ask", "reason": "sure?", "systemMessage": "sure?"}),
         (REWRITE, own("BeforeTool", tool_input=CHANGED)),
     ],
@@ -123,11 +110,7 @@ AFTER: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "claude": [
         (
             {**DENY, "context": "mind"},
-            {
-                "decision": "block",
-                "reason": "no",
-                **own("PostToolUse", additionalContext="mind"),
-            },
+            {"decision": "block", "reason": "no", **own("PostToolUse", additionalContext="mind")},
         ),
         ({"response": "b"}, own("PostToolUse", updatedToolOutput={**OUTPUT, "stdout": "b"})),
         ({"response": {"all": 1}}, own("PostToolUse", updatedToolOutput={"all": 1})),
@@ -177,7 +160,7 @@ FAILED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         (
             {"response": "x", "context": "mind"},
             own("PostToolUseFailure", additionalContext="x\nmind"),
-        ),
+        )
     ],
 }
 NOTICE, TURN = HookEventName.NOTIFICATION, HookEventName.AFTER_AGENT

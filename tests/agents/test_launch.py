@@ -52,13 +52,7 @@ def test_a_profile_says_how_a_program_is_told_and_when_it_is_no_conversation(
     (folder / "chatty.yaml").write_text(profile)
     (folder / "chatty.yaml").chmod(0o600)
     parse_profile(profile, "chatty.yaml")  # the two readers agree
-    run = run_of(
-        "Al",
-        token="t",
-        port=None,
-        folder=str(tmp_path / "run"),
-        profiles=str(folder),
-    )
+    run = run_of("Al", token="t", port=None, folder=str(tmp_path / "run"), profiles=str(folder))
     planned = plan(["chatty", *words.split()], {}, run)
     told = [word for word in planned.argv if "Your name here is Al" in word]
     file = str(tmp_path / "run" / "told" / "relay-primer.md")
@@ -105,11 +99,7 @@ def test_a_profile_that_others_can_write_to_is_not_asked_at_the_start(tmp_path: 
     ids=["codex", "opencode", "opencode's tools"],
 )
 def test_where_a_project_can_change_relays_server_its_tools_have_no_name(
-    agent: str,
-    settings: str,
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    agent: str, settings: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both merge a project's server of that name into ours: its environment, say, PYTHONPATH."""
     package = {"codex": "@openai/codex", "opencode": "opencode-ai"}[agent]
@@ -158,7 +148,7 @@ TALKS = {
     "aider": ["--model x a.py", "-- --message x", "--read --message"],
     "claude": ["", "--model mcp", "-- mcp", "-p hi", "hello"],
     "codex": [
-        *("", "fix the tests", "-m exec fix", "--model=gpt-5 resume --last", "fork", "-- exec"),
+        *("", "fix the tests", "-m exec fix", "--model=gpt-5 resume --last", "fork", "-- exec")
     ],
     "gemini": ["", "-m mcp", "-i -p", "tell me of mcp"],
     "opencode": ["", ".", "--model run --prompt=web", "-c", "-- run", "--prompt -h"],

@@ -165,11 +165,7 @@ PROJECT = "/src/shop"
 
 
 def registration(
-    name: str,
-    run: str = "run-1",
-    token: str = "secret",
-    store: Json | None = None,
-    cwd: str = "/",
+    name: str, run: str = "run-1", token: str = "secret", store: Json | None = None, cwd: str = "/"
 ) -> Json:
     """The fields of ``register``; ``store``: of its memories."""
     return {

@@ -33,12 +33,7 @@ class FakeClient:
 
 
 def committing(ledger: Ledger) -> Committer:
-    return Committer(
-        ledger,
-        log=LineLog(),
-        ledger_failed=lambda error: None,
-        now_ms=lambda: 1,
-    )
+    return Committer(ledger, log=LineLog(), ledger_failed=lambda error: None, now_ms=lambda: 1)
 
 
 def fine(request: AnyRequest, batch: Batch) -> Json:

@@ -20,15 +20,7 @@ from relay.ledger.schema import AgentRecord
 from relay.protocol.agent_ops import AGENT_STATE, PERSON
 from relay.protocol.broker_ops import STATUS, WATCH
 from relay.protocol.message_ops import CANCEL, HISTORY, INBOX, SEND, SHOW, STATE, DeliveryState
-from tests.broker.support import (
-    Json,
-    decide,
-    held,
-    kernel_of,
-    kill_broker,
-    register,
-    stop_broker,
-)
+from tests.broker.support import Json, decide, held, kernel_of, kill_broker, register, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")
 

@@ -90,7 +90,7 @@ def test_a_trusted_configuration_with_a_mistake_is_not_called_fine(
     trusted(home, config)
     check = _checks(home, tmp_path)["config"]
     assert check.level == "warn" and "unknown key 'timeuot'" in check.text
-    assert check.hint.startswith("mend") and check.fix == "relay config check"
+    assert check.hint.startswith("fix it") and check.fix == "relay config check"
 
 
 def test_an_untrusted_configuration_is_the_next_step(
@@ -213,10 +213,7 @@ def test_a_broker_is_seen_to_run_only_if_it_answers(home: Home, path: Path, tmp_
 
 
 def test_where_ancestors_are_hidden_nobody_is_the_person(
-    home: Home,
-    path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "identity" not in _checks(home, tmp_path)
     read, parent = processes.read_process, os.getppid()

@@ -133,12 +133,7 @@ def test_what_an_event_usually_is_about_need_not_be_said(
 
 
 REASON = {"decision": "deny", "reason": "no rm\x1b[31m here"}
-OUTPUT = {
-    **aggregated_record(Aggregated()),
-    **REASON,
-    "event": "BeforeTool",
-    "correlation_id": "C",
-}
+OUTPUT = {**aggregated_record(Aggregated()), **REASON, "event": "BeforeTool", "correlation_id": "C"}
 WRONG = {"code": "unsupported_event", "message": "unknown event 'x'", "hint": "y?", "status": 2}
 CRASH = {"code": "internal_error", "message": "it broke", "details": {"stage": "planning"}}
 

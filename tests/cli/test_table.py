@@ -38,20 +38,6 @@ def test_a_pipe_gets_the_whole_rows(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--limit N shows more" in printed.err
 
 
-def test_a_terminal_gets_lines_that_fit(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(table, "columns", lambda: 80)
-    rows = [row(), row(state="seen", reason=None, body="short")]
-    table.messages({"rows": rows, "more": False}, False, "nothing")
-    head, first, reason, second = capsys.readouterr().out.splitlines()
-    assert max(map(len, (head, first, reason, second))) <= 80
-    assert ID[-8:] in first and ID not in first and first.endswith("…")
-    assert "please run the tests^[[2J and" in first
-    assert reason.strip() == f"({REASON})"
-    assert second.split()[-2:] == ["seen", "short"]
-
-
 def test_a_table_of_wide_characters_lines_up(capsys: pytest.CaptureFixture[str]) -> None:
     table.table(("A", "B"), [("漢字", 1), ("x", None)])
     assert capsys.readouterr().out == "A     B\n漢字  1\nx     -\n"
@@ -174,15 +160,6 @@ def test_a_shorter_line_covers_a_longer_one_and_none_reaches_the_last_column() -
         bar.show(1, None, "short")
         assert terminal.shown() == "short"
     assert terminal.shown() == ""
-
-
-def test_nothing_is_written_where_it_is_not_wanted_or_nothing_was_shown() -> None:
-    terminal = Terminal()
-    with bar_on(terminal, [], wanted=False) as bar:
-        bar.show(1, 2, "one")
-    with bar_on(terminal, []):
-        pass
-    assert terminal.getvalue() == ""
 
 
 def test_a_terminal_that_has_gone_ends_the_bar_and_nothing_else() -> None:

@@ -177,8 +177,18 @@ def test_a_name_that_is_taken(isolated_home: Path) -> None:
     assert not (isolated_home / "started").exists()
 
 
-def test_a_script_without_an_interpreter_line_runs(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text('echo "ran $1"; exit 9\n')
+@pytest.mark.parametrize(
+    ("script", "status", "out", "err"),
+    [
+        ('echo "ran $1"; exit 9\n', 9, b"ran so\n", b""),
+        ("#!/no/such/interpreter\n", 126, b"", b"cannot run"),
+    ],
+    ids=["without an interpreter's line", "with a broken one"],
+)
+def test_a_script_is_run_as_a_shell_runs_it(
+    tmp_path: Path, script: str, status: int, out: bytes, err: bytes
+) -> None:
+    (tmp_path / "script").write_text(script)
     (tmp_path / "script").chmod(0o755)
     fake = Fake(tmp_path / "fake")
     done = subprocess.run(
@@ -189,23 +199,8 @@ def test_a_script_without_an_interpreter_line_runs(tmp_path: Path) -> None:
         check=False,
     )
     stop_sessions(fake)
-    assert (done.returncode, done.stdout) == (9, b"ran so\n")
-
-
-def test_a_broken_interpreter_line_is_said(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text("#!/no/such/interpreter\n")
-    (tmp_path / "script").chmod(0o755)
-    fake = Fake(tmp_path / "fake")
-    done = subprocess.run(
-        [sys.executable, DRIVER, str(tmp_path / "script")],
-        capture_output=True,
-        env={**os.environ, "FAKE": str(fake.folder)},
-        timeout=60,
-        check=False,
-    )
-    stop_sessions(fake)
-    assert done.returncode == 126
-    assert b"cannot run" in done.stderr and b"Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (status, out)
+    assert err in done.stderr and b"Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -194,11 +194,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("config = {'timeout': '5'}", "timeout must be seconds", ""),
         ("config = {'timeout': float('nan')}", "timeout must be seconds", ""),
         ("config = {'task': 5}", "task must be a string", ""),
-        (
-            "from relay import Relay\na = Relay()\nb = Relay()",
-            "more than one Relay()",
-            "",
-        ),
+        ("from relay import Relay\na = Relay()\nb = Relay()", "more than one Relay()", ""),
     ],
 )
 def test_a_mistake_names_the_word_and_what_would_be_right(
@@ -311,10 +307,7 @@ def test_the_example_has_every_event_and_both_kinds_of_handlers(example: LoadedC
     [
         (
             ("deploy", "staging", "v1"),
-            [
-                "staging: deployed v1",
-                "Known targets: staging, prod-*. You wrote staging.",
-            ],
+            ["staging: deployed v1", "Known targets: staging, prod-*. You wrote staging."],
             [],
         ),
         (

@@ -11,12 +11,7 @@ import pytest
 from relay.config.load import load, manifest_of
 from relay.config.manifest import of_fields
 from relay.config.mistakes import Mistakes
-from relay.config.settings import (
-    Settings,
-    apply_dictionaries,
-    keys,
-    with_setting,
-)
+from relay.config.settings import Settings, apply_dictionaries, keys, with_setting
 from relay.config.trust import CONFIG_NAME, read_config
 from relay.core.errors import ConfigError
 from relay.features.memory.settings import MEMORY, MemorySettings

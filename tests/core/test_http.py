@@ -16,14 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core import http
-from relay.core.http import (
-    EVENT_MAX,
-    EventStreamParser,
-    RequestFailed,
-    Response,
-    request,
-    stream,
-)
+from relay.core.http import EVENT_MAX, EventStreamParser, RequestFailed, Response, request, stream
 
 LONG = 30.0
 SHORT = 0.05

@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.message import BY_HOOK, REPORTED, Message
-from relay.directive.envelope import (
-    LINE_BYTES,
-    TYPED_BYTES,
-    Style,
-    envelope,
-    envelopes,
-    marker_of,
-)
+from relay.directive.envelope import LINE_BYTES, TYPED_BYTES, Style, envelope, envelopes, marker_of
 from relay.directive.escape import clean, quote_headers
 from tests.directive.envelope_reader import Received, believed, hostile, read
 from tests.directive.whole_text import scan
@@ -264,11 +257,7 @@ def test_two_messages_that_go_together_are_two() -> None:
 
 
 def test_ascii_only() -> None:
-    made = envelope(
-        message("„Größe“ – it’s " + "é" * 300),
-        style="line",
-        ascii_only=True,
-    )
+    made = envelope(message("„Größe“ – it’s " + "é" * 300), style="line", ascii_only=True)
     assert made.text.isascii()
     assert "Gr_U+00F6__U+00DF_e\" - it's" in made.text
     assert len(made.lines) == 1

@@ -117,16 +117,7 @@ def test_ordinary_text_is_not_touched(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "cut",
-    [
-        "\x1b[1m",
-        "\x1b[38;2;1;2;3m",
-        "\r\n",
-        " \r",
-        "\r\n  ",
-        "\x1b[7;1H",
-        "\x1b[K\r\n",
-    ],
+    "cut", ["\x1b[1m", "\x1b[38;2;1;2;3m", "\r\n", " \r", "\r\n  ", "\x1b[7;1H", "\x1b[K\r\n"]
 )
 @pytest.mark.parametrize(
     ("prefix", "secret"), [TOKENS[0][:2], TOKENS[4][:2], TOKENS[11][:2]], ids=["sk", "ghp", "AKIA"]

@@ -10,15 +10,7 @@ import pytest
 
 from relay.broker.loop_guard import HOPS_MAX
 from relay.core.paths import Home
-from tests.e2e.wrapped import (
-    ECHO,
-    python,
-    relay,
-    relay_json,
-    states,
-    wait_registered,
-    wrapped,
-)
+from tests.e2e.wrapped import ECHO, python, relay, relay_json, states, wait_registered, wrapped
 from tests.support import wait_until
 
 #: Says what the file that it is given holds, then reads.

@@ -13,16 +13,7 @@ from relay.config.trust import user_config
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from relay.core.processes import MARKS
-from tests.e2e.wrapped import (
-    RELAY,
-    SAY,
-    python,
-    relay,
-    relay_json,
-    say,
-    wait_registered,
-    wrapped,
-)
+from tests.e2e.wrapped import RELAY, SAY, python, relay, relay_json, say, wait_registered, wrapped
 from tests.support import found, wait_until
 
 pytestmark = pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")
@@ -80,10 +71,7 @@ def test_not_through_a_program_of_the_persons_that_it_has_called(
     )
     relay("trust", str(folder / "relay.config.py"))
     calls = _WHEN_TOLD + "print('@deploy:now please', flush=True)\nsys.stdin.read()"
-    with (
-        wrapped(python(SAY), name="Al") as al,
-        wrapped(python(calls), name="Bob", cwd=folder),
-    ):
+    with wrapped(python(SAY), name="Al") as al, wrapped(python(calls), name="Bob", cwd=folder):
         wait_registered("Al", "Bob")
         al.type(say("@relay:Bob hello"))
         [held] = found(
@@ -122,10 +110,7 @@ def test_not_through_events_and_dispatches(tmp_path: Path) -> None:
         with closing(sqlite3.connect(Home.from_env().ledger)) as db:
             return sorted(db.execute(query).fetchall())
 
-    with (
-        wrapped(python(SAY), name="Al") as al,
-        wrapped(python(does), name="Bob", cwd=folder),
-    ):
+    with wrapped(python(SAY), name="Al") as al, wrapped(python(does), name="Bob", cwd=folder):
         wait_registered("Al", "Bob")
         al.type(say("@relay:Bob hello"))
         wait_until(lambda: len(followed()) == 3, what="what follows")

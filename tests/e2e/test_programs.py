@@ -324,10 +324,7 @@ def test_a_shell_is_neither_heard_nor_typed_into(which: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("which", ["zsh", "fish", "node"])
 def test_a_shell_is_heard_where_the_person_says_so(which: str, tmp_path: Path) -> None:
-    with (
-        wrapped(python(ECHO), name="Bob") as bob,
-        a_shell(which, tmp_path, ["--hear"]) as shell,
-    ):
+    with wrapped(python(ECHO), name="Bob") as bob, a_shell(which, tmp_path, ["--hear"]) as shell:
         wait_registered("Bob")
         assert UNHEARD not in shell.output
         for words in ("hello from a shell", "and again"):

@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import relay as package
-from tests.e2e.wrapped import (
-    ECHO,
-    Wrapped,
-    kill_broker,
-    python,
-    relay,
-    relay_json,
-    wait_registered,
-)
+from tests.e2e.wrapped import ECHO, Wrapped, kill_broker, python, relay, relay_json, wait_registered
 from tests.support import wait_until
 
 #: A moment long before any file of this checkout was written.

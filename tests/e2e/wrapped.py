@@ -63,11 +63,7 @@ class Wrapped:
             program.close()
 
     def _start(
-        self,
-        argv: list[str],
-        size: tuple[int, int],
-        cwd: Path | None,
-        env: dict[str, str] | None,
+        self, argv: list[str], size: tuple[int, int], cwd: Path | None, env: dict[str, str] | None
     ) -> None:
         self._terminal = PtyProcess.spawn(
             argv, dimensions=size, cwd=str(cwd) if cwd else None, env={**os.environ, **(env or {})}

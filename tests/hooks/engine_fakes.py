@@ -180,11 +180,7 @@ def vanished() -> str:
 class Engine:
     """A handler and the parts that it was given."""
 
-    def __init__(
-        self,
-        *hooks: HookDefinition,
-        log: FakeLog | None = None,
-    ) -> None:
+    def __init__(self, *hooks: HookDefinition, log: FakeLog | None = None) -> None:
         self.config = FakeConfig()
         self.registry = FakeRegistry(*hooks)
         self.planner = FakePlanner(self.registry)

@@ -191,34 +191,6 @@ def test_a_denial_drops_the_rewrite_of_what_is_still_to_come() -> None:
     assert redacted.response == "***"
 
 
-@pytest.mark.parametrize(
-    ("selections", "expected"),
-    [
-        ([ToolSelection()], ToolSelection()),
-        ([ToolSelection(ToolMode.ANY), ToolSelection()], ToolSelection(ToolMode.ANY)),
-        (
-            [ToolSelection(ToolMode.ANY), ToolSelection(ToolMode.NONE), ToolSelection()],
-            ToolSelection(ToolMode.NONE),
-        ),
-        (
-            [
-                ToolSelection(names=("c", "a", "b", "a")),
-                ToolSelection(names=None),
-                ToolSelection(ToolMode.ANY, ("b", "c")),
-            ],
-            ToolSelection(ToolMode.ANY, ("c", "b")),
-        ),
-        ([ToolSelection(names=("a",)), ToolSelection(names=())], ToolSelection(names=())),
-        ([ToolSelection(names=()), ToolSelection(names=None)], ToolSelection(names=())),
-    ],
-)
-def test_the_strictest_mode_and_the_names_that_all_allow(
-    selections: list[ToolSelection], expected: ToolSelection
-) -> None:
-    outputs = [HookOutput(), *(HookOutput(tools=selection) for selection in selections)]
-    assert merged(*outputs, event=CHOOSING).tools == expected
-
-
 def test_a_result_that_no_plan_has_comes_last() -> None:
     planned, stray = results_of(HookOutput(context="planned"), HookOutput(context="stray"))
     whole = aggregate(BEFORE, [stray, planned], Plan(BEFORE, (planned.hook,)))

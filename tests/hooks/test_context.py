@@ -6,17 +6,15 @@ from concurrent.futures import Future
 import pytest
 
 from relay.core.errors import NotFound, Timeout, UsageError
-from relay.core.message import BODY_MAX, Message, QueueMode
+from relay.core.message import BODY_MAX, QueueMode
 from relay.hooks import context as context_module
 from relay.hooks.context import (
-    MESSAGES_MAX,
     OUTPUT_BYTES_MAX,
     OUTPUT_ENTRIES_MAX,
     Context,
     LaterList,
     Receipt,
     Recent,
-    recent_messages,
     recent_output,
 )
 from tests.hooks.fakes import IDENTITY, FakeActions, context
@@ -166,14 +164,6 @@ def test_what_a_handler_does_to_the_list_changes_nothing() -> None:
     ctx = Context(IDENTITY, FakeActions(), output=recent)
     ctx.output.append("x")
     assert ctx.output == []
-
-
-def test_messages_are_bounded() -> None:
-    messages = recent_messages()
-    ctx = Context(IDENTITY, FakeActions(), messages=messages)
-    for number in range(MESSAGES_MAX + 1):
-        messages.append(Message(str(number), "Bob", "Alice", "hello", created_at=0))
-    assert [ctx.messages[0].id, len(ctx.messages)] == ["1", MESSAGES_MAX]
 
 
 def test_without_the_feature_that_has_it_a_part_of_ctx_is_missed_by_one_clear_error(

@@ -103,12 +103,7 @@ STABLE: dict[str, Any] = {
     "config": {"temperature": 0.5},
     "toolConfig": {"mode": "ANY", "allowedFunctionNames": ["ls"]},
 }
-REQUESTS = {
-    "gemini": GEMINI,
-    "openai": OPENAI,
-    "anthropic": ANTHROPIC,
-    "stable": STABLE,
-}
+REQUESTS = {"gemini": GEMINI, "openai": OPENAI, "anthropic": ANTHROPIC, "stable": STABLE}
 REPLIES: dict[str, dict[str, Any]] = {
     "gemini": {
         "candidates": [

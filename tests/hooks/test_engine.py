@@ -16,9 +16,7 @@ from relay.hooks import engine as module
 from relay.hooks import hook_log
 from relay.hooks.aggregator import aggregate
 from relay.hooks.engine import Disposed, HookEventHandler
-from relay.hooks.events import (
-    HookEventName,
-)
+from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Command, Decision, HookOutput, OnFailure
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
@@ -138,25 +136,6 @@ def test_the_matcher_chooses_and_no_match_is_a_fresh_success(whole: Whole) -> No
     whole.registry.add_hook("before_tool", lambda: {"decision": "deny"}, matcher="Write")
     assert whole.before_tool() == Aggregated()
     assert whole.log.records == []
-
-
-def test_a_request_runs_the_same_hooks(whole: Whole) -> None:
-    whole.registry.add_hook("before_tool", whole.program("no", "echo 'not today' >&2; exit 2"))
-    message = {
-        "correlation_id": "C1",
-        "event_name": "BeforeTool",
-        "input": {"tool_name": "Bash", "tool_input": {}},
-    }
-
-    async def scenario(handler: HookEventHandler) -> Any:
-        return await handler.requests.request(message)
-
-    response = whole.run(scenario)
-    assert (response["correlation_id"], response["success"]) == ("C1", True)
-    output = response["output"]
-    assert (output.decision, output.reason) == (Decision.DENY, "not today")
-    crossed = json.loads(json.dumps(hook_log.aggregated_record(output, "C1")))
-    assert crossed["results"] == whole.log.of(hook_log.RESULT)
 
 
 def test_the_end_in_the_middle_ends_the_program_and_its_request(whole: Whole) -> None:
@@ -393,9 +372,7 @@ async def test_events_at_once_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize("on_failure", OnFailure)
-def test_what_cannot_be_translated_is_an_envelope_and_starts_no_hook(
-    on_failure: OnFailure,
-) -> None:
+def test_what_cannot_be_translated_is_an_envelope_and_starts_no_hook(on_failure: OnFailure) -> None:
     engine = Engine(definition(event=HookEventName.BEFORE_MODEL, on_failure=on_failure))
     envelope = asyncio.run(engine.handler.fire_before_model({"messages": 7}, correlation_id="C1"))
     [failure] = envelope.errors

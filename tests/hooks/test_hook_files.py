@@ -19,7 +19,37 @@ from relay.hooks.hook_files import (
 from relay.hooks.hook_types import Command, Dialect, OnFailure, Url
 from relay.hooks.planner import Planner
 from relay.hooks.registry import TIMEOUT_MAX, Registry
-from tests.hooks.hookfiles import CLAUDE, GEMINI, command, hooks, one, read, refused
+
+CLAUDE = "/project/.claude/settings.json"
+GEMINI = "/project/.gemini/settings.json"
+
+
+def read(content: Any, path: str = CLAUDE, **env: str) -> tuple[list[HookSpec], list[str]]:
+    return read_hook_file(json.dumps(content).encode(), path, env=env)
+
+
+def hooks(event: str, *entries: Any, **group: Any) -> dict[str, Any]:
+    return {"hooks": {event: [{**group, "hooks": list(entries)}]}}
+
+
+def command(line: str = "check", **more: Any) -> dict[str, Any]:
+    return {"type": "command", "command": line, **more}
+
+
+def one(content: Any, path: str = CLAUDE, **env: str) -> HookSpec:
+    """The only hook of a file that has no problem."""
+    specs, problems = read(content, path, **env)
+    assert problems == []
+    [spec] = specs
+    return spec
+
+
+def refused(content: Any, path: str = CLAUDE) -> str:
+    """The only problem of a file that has no hook."""
+    specs, problems = read(content, path)
+    assert specs == []
+    [problem] = problems
+    return problem
 
 
 def test_a_file_of_claude_code() -> None:

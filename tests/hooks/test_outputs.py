@@ -94,10 +94,7 @@ def test_saying_nothing_is_no_decision(printed: bytes) -> None:
         ({"input": {"command": "ls"}}, HookOutput(input={"command": "ls"})),
         (specific(additionalContext="so"), HookOutput(context="so")),
         ({"continue": False}, HookOutput(stop=True)),
-        (
-            {"continue": False, "stopReason": "enough"},
-            HookOutput(stop=True, stop_reason="enough"),
-        ),
+        ({"continue": False, "stopReason": "enough"}, HookOutput(stop=True, stop_reason="enough")),
         ({"stop": True}, HookOutput(last=True)),
         ({"inject": ["a", "", "b"]}, HookOutput(inject=("a", "b"))),
         (
@@ -470,10 +467,7 @@ def refused(value: object, event: HookEventName = BEFORE) -> HandlerError:
         ({"tool_input": {"command": "ls"}}, HookOutput(input={"command": "ls"})),
         ({"context": "so"}, HookOutput(context="so")),
         ({"context": " \n", "inject": " "}, HookOutput()),
-        (
-            {"continue": False, "stop_reason": "enough"},
-            HookOutput(stop=True, stop_reason="enough"),
-        ),
+        ({"continue": False, "stop_reason": "enough"}, HookOutput(stop=True, stop_reason="enough")),
         ({"continue": True}, HookOutput()),
         (
             {"systemMessage": "hi", "suppress_output": True},

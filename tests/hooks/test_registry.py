@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -11,13 +10,6 @@ from relay.hooks.registry import BUILTIN, Registry, checked_builtin, split_patte
 
 
 def _handler(target: str) -> None: ...
-
-
-async def _async_handler(target: str) -> None: ...
-
-
-class _AsyncObject:
-    async def __call__(self, target: str) -> None: ...
 
 
 def _order(registry: Registry, namespace: str, target: str) -> list[str]:
@@ -64,20 +56,6 @@ def test_hooks_run_by_priority_then_registration() -> None:
     registry.add_hook("output", lambda output: None)
     assert registry.hooks(HookEventName.IDLE) == (urgent, first, second, late)
     assert len(registry.all_hooks()) == 5
-
-
-@pytest.mark.parametrize(
-    ("handler", "is_async"),
-    [
-        (_handler, False),
-        (_async_handler, True),
-        (_AsyncObject(), True),
-        (functools.partial(_async_handler, target="x"), True),
-        (lambda: None, False),
-    ],
-)
-def test_async_handlers_are_known_as_such(handler: Any, is_async: bool) -> None:
-    assert Registry().add_pattern("deploy", "*", handler).callee.is_async is is_async
 
 
 def test_a_handlers_name_says_where_it_comes_from() -> None:

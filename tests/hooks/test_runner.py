@@ -268,22 +268,9 @@ def test_a_hundred_programs_run_in_a_few_places(registry: Registry, tmp_path: Pa
     assert 1 <= most <= 3
 
 
-def test_too_many_that_wait_are_refused(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "WAITING_MAX", 1)
-    for _ in range(3):
-        _hook(registry, "exit 0", on_failure="allow")
-    results = _run(registry, pool=1)
-    assert [result.error for result in results] == ["", "", "too many hooks are waiting"]
-
-
 @pytest.mark.parametrize("sequential", [False, True])
 def test_giving_up_kills_what_runs(
-    registry: Registry,
-    tmp_path: Path,
-    sequential: bool,
-    started: list[subprocess.Popen[bytes]],
+    registry: Registry, tmp_path: Path, sequential: bool, started: list[subprocess.Popen[bytes]]
 ) -> None:
     for number in range(3):
         _hook(registry, f"touch '{tmp_path}/{number}'; sleep 600 & sleep 600")

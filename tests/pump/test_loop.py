@@ -232,12 +232,7 @@ def test_environment_and_descriptors_do_not_leak(outer: Outer, tmp_path: Path) -
     # What the reporting interpreter itself adds: its locale; the descriptor it lists with; and the
     # one that this test hands down.
     env.pop("LC_CTYPE", None)
-    assert set(env) - set(outer.env) == {
-        "RELAY_AGENT",
-        "RELAY_RUN",
-        "RELAY_SOCKET",
-        "RELAY_TOKEN",
-    }
+    assert set(env) - set(outer.env) == {"RELAY_AGENT", "RELAY_RUN", "RELAY_SOCKET", "RELAY_TOKEN"}
     assert env["RELAY_AGENT"] == "Env" and env["ODD"] == "\udcff"
     assert not {"RELAY_PORT", "RELAY_CONFIG"} & set(env)
     assert set(fds) - {outer.slave} <= {0, 1, 2, 3, 4}
@@ -365,9 +360,7 @@ def test_control_z_on_a_line_program(outer: Outer) -> None:
     outer.wait()
 
 
-def test_continued_in_the_background_and_reading_the_terminal_it_stops_again(
-    outer: Outer,
-) -> None:
+def test_continued_in_the_background_and_reading_the_terminal_it_stops_again(outer: Outer) -> None:
     outer.env["PS1"] = "$ "
     outer.start("bash", "--norc", "--noprofile", "-i")
     outer.until(b"$ ")

@@ -47,10 +47,7 @@ STOPPED = [Found("Before", "said before the interruption"), Found("Torn", None)]
 FENCED, INDENTED = Found("Fenced", "inside code"), Found("Indented", "inside code")
 ESCAPED = Found("Escaped", "at a line start")
 BLOCK = [
-    Found(
-        "Dana",
-        f"First paragraph of the block.\n\n{SECOND}\n\n- a list item\n\nLast paragraph.",
-    ),
+    Found("Dana", f"First paragraph of the block.\n\n{SECOND}\n\n- a list item\n\nLast paragraph."),
     Found("Erin", "after the block"),
 ]
 #: Closed by ``\>>>``.

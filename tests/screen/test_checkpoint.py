@@ -80,18 +80,6 @@ def test_a_checkpoint_is_bounded_whatever_is_in_it(what: str, typed: str) -> Non
     assert "goes on" in texts(events)
 
 
-@pytest.mark.parametrize(
-    "said",
-    ["@relay:Bob " + "é" * 100_000, "@relay:" + "é" * 100_000],
-    ids=["a long body", "a long name"],
-)
-def test_a_checkpoint_is_bounded_while_a_drawn_message_is_open(said: str) -> None:
-    source = ScreenSource(1000, 150)
-    source.feed(b"\x1b[?1049h\x1b[?2026h\x1b[H" + f"{said}\r\n\r\nmore\x1b[?2026l".encode(), 0.0)
-    assert said in texts(source.tick(1.0))
-    assert len(source.checkpoint()) <= CHECKPOINT_MAX
-
-
 def test_what_is_typed_last_is_known_again_and_echoed_first() -> None:
     source = ScreenSource(80, 24)
     source.expect_echo("first words of many\n" + "👩" * 4000, 0.0)

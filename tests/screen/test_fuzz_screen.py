@@ -329,8 +329,7 @@ def look_at(source: ScreenSource, rows: int) -> None:
 @fuzz(80)
 @given(size=_size, moves=st.lists(_moves, max_size=14))
 def test_any_bytes_sizes_and_moments_are_borne(
-    size: tuple[int, int],
-    moves: list[tuple[str, object]],
+    size: tuple[int, int], moves: list[tuple[str, object]]
 ) -> None:
     now = 0.0
     source = ScreenSource(*size)

@@ -42,11 +42,7 @@ def test_an_echo_is_proof_and_its_first_line_ends_what_was_said() -> None:
     out = LineEmitter()
     out.echo.expect("Message [id1]\nand more", 1.0)
     out.line("> Message [id1]", 1.0, plain=True)
-    assert out.take() == [
-        End("screen"),
-        Proof("> Message [id1]", "screen"),
-        Line("screen", ">"),
-    ]
+    assert out.take() == [End("screen"), Proof("> Message [id1]", "screen"), Line("screen", ">")]
     out.line("and more", 1.0, plain=True)
     assert out.take() == [Proof("and more", "screen")]
 

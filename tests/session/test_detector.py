@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relay.core.source_events import End, Line, Pause
-from relay.directive.grammar import Match, Unclosed
+from relay.core.source_events import Line, Pause
+from relay.directive.grammar import Match
 from relay.session import detector as detector_module
 from relay.session.detector import DirectiveDetector
 
@@ -47,17 +47,6 @@ def test_a_restored_hearing_goes_on_in_the_middle_of_a_message() -> None:
     found = second.feed(Line("screen", "two")) + second.feed(Line("screen", ""))
     assert ids + [heard.id for heard in found] == whole
     assert isinstance(found[0].found, Match) and found[0].found.body == "one\ntwo"
-
-
-def test_an_open_block_is_reported_when_the_stream_ends() -> None:
-    target = detector()
-    target.feed(Line("m1", "@relay:Bob <<<"))
-    target.feed(Line("m1", "some text"))
-    assert target.feed(Pause("m1")) == []
-    (heard,) = target.feed(End("m1"))
-    assert isinstance(heard.found, Unclosed)
-    target.feed(Line("m2", "@relay:Bob <<<"))
-    assert [type(heard.found) for heard in target.close()] == [Unclosed]
 
 
 def test_what_was_forgotten_gets_a_new_id_when_it_is_said_again(

@@ -75,8 +75,7 @@ class Bench:
             broker=self.broker,
             reports=reports,
             deliveries=DeliveryQueue(
-                *(self.channel, reports, self.playbook.guards, clock),
-                *(FakeStopper(),),
+                *(self.channel, reports, self.playbook.guards, clock), *(FakeStopper(),)
             ),
             steering=None,
             registry=registry,

@@ -6,6 +6,7 @@ And what becomes of an answer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -19,7 +20,70 @@ import pytest
 
 from relay.core import http
 from relay.session.hook_server import HookServer, Reply, ServerLimits
-from tests.session.httpbench import TOKEN, Bench, post, read_answer, serving
+
+TOKEN = "a-token"
+
+
+class Bench:
+    """A running server, what its handler got, and clients for it."""
+
+    def __init__(self, server: HookServer, listener: socket.socket) -> None:
+        self.server = server
+        self.listener = listener
+        self.events: list[dict[str, Any]] = []
+        self.errors: list[BaseException] = []
+        self.answer: dict[str, Any] | Exception = {}
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        address = self.listener.getsockname()
+        if isinstance(address, str):
+            return await asyncio.open_unix_connection(address)
+        return await asyncio.open_connection(*address[:2])
+
+    async def exchange(self, data: bytes) -> tuple[int, dict[str, Any]]:
+        reader, writer = await self.connect()
+        async with asyncio.timeout(10):
+            with contextlib.suppress(ConnectionError):
+                writer.write(data)
+                await writer.drain()
+            answer = await read_answer(reader)
+        writer.close()
+        return answer
+
+
+async def read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    length = int(head.lower().split("content-length: ")[1].split("\r\n")[0])
+    return int(head.split(" ")[1]), json.loads(await reader.readexactly(length))
+
+
+def post(body: bytes, *headers: str, token: str = TOKEN, method: str = "POST") -> bytes:
+    lines = [f"{method} /hook HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", *headers]
+    if not any(h.startswith("Transfer-Encoding") for h in headers):
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@contextlib.asynccontextmanager
+async def serving(listener: socket.socket | None = None, **limits: Any) -> AsyncIterator[Bench]:
+    if listener is None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+
+    async def handler(event: dict[str, Any]) -> dict[str, Any]:
+        made.events.append(event)
+        if isinstance(made.answer, Exception):
+            raise made.answer
+        return made.answer
+
+    errors: list[BaseException] = []
+    server = HookServer(handler, TOKEN, on_error=errors.append, limits=ServerLimits(**limits))
+    made = Bench(server, listener)
+    made.errors = errors
+    await server.serve(listener)
+    try:
+        yield made
+    finally:
+        await server.close()
 
 
 async def test_answers_what_the_handler_returns() -> None:
@@ -80,18 +144,16 @@ async def test_a_handler_that_raises_is_reported_and_the_server_goes_on() -> Non
         assert (await made.exchange(post(b"{}")))[0] == 200
 
 
-async def test_a_request_that_never_ends_is_dropped() -> None:
-    async with serving(request_deadline=0.05) as made:
+@pytest.mark.parametrize(
+    ("said", "limit"),
+    [(post(b"{}")[:-1], "request_deadline"), (b"", "idle_deadline")],
+    ids=["a request that never ends", "silence"],
+)
+async def test_a_connection_that_only_waits_is_dropped(said: bytes, limit: str) -> None:
+    limits: dict[str, Any] = {limit: 0.05}
+    async with serving(**limits) as made:
         reader, writer = await made.connect()
-        writer.write(post(b"{}")[:-1])
-        async with asyncio.timeout(10):
-            assert await reader.read() == b""
-        writer.close()
-
-
-async def test_a_silent_connection_is_dropped() -> None:
-    async with serving(idle_deadline=0.05) as made:
-        reader, writer = await made.connect()
+        writer.write(said)
         async with asyncio.timeout(10):
             assert await reader.read() == b""
         writer.close()

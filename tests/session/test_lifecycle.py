@@ -18,7 +18,6 @@ from relay.session.lifecycle import (
     HOOKS_LATE,
     OUTPUT_TOGETHER,
     QUIET,
-    QUIET_UNKNOWN,
     HangupTimer,
     Lifecycle,
 )
@@ -111,31 +110,6 @@ def test_a_slow_on_output_loses_the_oldest_and_says_so() -> None:
     assert len(fields["output"]) <= module.OUTPUT_WAITING_MAX < 100 * 1000
 
 
-def test_idle_fires_once_for_each_idle_period() -> None:
-    life = lifecycle(IDLE)
-    assert life.deadline() is None
-    life.active(100.0)
-    assert life.deadline() == 130.0
-    assert fired(life.tick(129.0)) == []
-    assert fired(life.tick(130.0)) == [{"idle_seconds": 30.0}]
-    assert fired(life.tick(200.0)) == [] and life.deadline() is None
-    life.active(201.0)
-    assert fired(life.tick(231.0)) == [{"idle_seconds": 30.0}]
-
-
-def test_an_agent_that_was_told_that_it_ends_is_not_asked_whether_it_sleeps() -> None:
-    life = lifecycle(IDLE, END)
-    life.active(1.0)
-    assert list(life.end("hangup", 10.0)) == [
-        ReportEvent("session_end", "", {"reason": "hangup"}),
-        FireHooks(END, {"reason": "hangup"}, 10.0),
-    ]
-    assert life.deadline() is None and life.ending
-    assert list(life.end("exit", 10.0)) == []  # once in the life of a run
-    list(life.fired(HooksFired(END, None), 2.0))
-    assert not life.ending
-
-
 def test_what_an_earlier_session_has_fired_is_not_fired_again() -> None:
     first = lifecycle(MESSAGE, IDLE, END)
     first.begin(0.0)
@@ -214,15 +188,6 @@ def test_it_is_over_when_the_agent_has_done_what_it_was_told() -> None:
     assert hangup.deadline() == 22.0 + QUIET
     assert list(hangup.tick(23.0)) == [KeepTerminal(0)] and not hangup.running
     assert list(hangup.tick(24.0)) == []
-
-
-def test_one_that_tells_nothing_is_done_when_it_is_silent() -> None:
-    hangup = HangupTimer(30.0)
-    hangup.begin(0.0)
-    list(hangup.told({"A"}, 1.0))
-    hangup.delivery("A", State.FAILED, 2.0)
-    assert hangup.deadline() == 2.0 + QUIET_UNKNOWN
-    assert list(hangup.tick(6.0)) == [KeepTerminal(0)]
 
 
 def test_the_agents_end_is_the_end_of_it() -> None:

@@ -12,12 +12,7 @@ from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageEr
 from relay.directive.grammar import Match
 from relay.session import outbox as module
 from relay.session.handler_lanes import await_seconds, send_fields
-from relay.session.outbox import (
-    REPEAT_SECONDS,
-    RETRY_SECONDS,
-    Outbox,
-    ReplyTimeouts,
-)
+from relay.session.outbox import REPEAT_SECONDS, RETRY_SECONDS, Outbox, ReplyTimeouts
 from relay.session.session_commands import (
     AgentNotice,
     DriverCommand,
@@ -26,10 +21,7 @@ from relay.session.session_commands import (
     SettleSend,
 )
 
-OK: dict[str, Any] = {
-    "id": "id1",
-    "deliveries": [{"to": "Bob", "state": "queued", "reason": None}],
-}
+OK: dict[str, Any] = {"id": "id1", "deliveries": [{"to": "Bob", "state": "queued", "reason": None}]}
 
 
 def fields(number: int = 1, **more: Any) -> dict[str, Any]:
@@ -165,16 +157,7 @@ def test_a_broadcast_to_nobody_says_so() -> None:
     assert say(Outbox(), answer) == ["not delivered to *: nobody is there"]
 
 
-def test_no_more_are_under_way_than_the_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW", 2)
-    outbox = Outbox()
-    assert [sent(outbox.send(fields(number))) for number in range(3)] == [["id0"], ["id1"], []]
-    assert sent(outbox.answered("id0", OK, 0.0)) == ["id2"]
-
-
-def test_the_queue_is_bounded_and_a_notice_has_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_queue_is_bounded_and_a_notice_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PENDING_MAX", 1)
     monkeypatch.setattr(module, "NOTICES_MAX", 1)
     outbox = Outbox()
@@ -191,13 +174,6 @@ def test_the_queue_is_bounded_and_a_notice_has_room(
         "not sent: 3 of what you said, from '@relay:Bob hello' on, because 1 are"
     )
     assert told(outbox.answered("id3", OK, 0.0)) == []
-
-
-def test_what_waits_is_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PENDING_BYTES_MAX", 100)
-    outbox = Outbox()
-    assert sent(outbox.send(fields(1, body="€" * 20))) == ["id1"]
-    assert sent(outbox.send(fields(2, body="€" * 20))) == []
 
 
 def test_an_answer_settles_the_oldest_question_to_its_sender() -> None:

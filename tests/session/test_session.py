@@ -19,7 +19,7 @@ from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
 from relay.session import handler_lanes, outbox
 from relay.session.detector import Detection, ForAgent
-from relay.session.session import ACK_BYTES, ACK_SECONDS, PAUSE_MAX, STARTS, AckTracker
+from relay.session.session import ACK_BYTES, PAUSE_MAX, STARTS, AckTracker
 from relay.session.session_commands import (
     Acknowledge,
     DeliverMessage,
@@ -374,19 +374,6 @@ def test_the_agent_is_told_of_a_near_miss_as_of_anything_else() -> None:
     (sent,) = [one.fields for one in playbook.commands if isinstance(one, SendMessage)]
     assert {**sent, "notice": "about"} == fields | {"id": sent["id"]} and sent["notice"]
     playbook.commands.clear()
-
-
-def test_much_output_is_acknowledged_at_once_and_little_soon() -> None:
-    acks = AckTracker(100)
-    assert acks.deadline() is None
-    acks.output(ACK_BYTES, 1.0)
-    assert acks.due(1.0)
-    assert list(acks.acknowledge(b"saved")) == [Acknowledge(100 + ACK_BYTES, b"saved")]
-    acks.output(1, 2.0)
-    acks.output(1, 2.05)
-    assert not acks.due(2.05) and acks.deadline() == 2.0 + ACK_SECONDS
-    assert list(acks.acknowledge(b"")) == [Acknowledge(102 + ACK_BYTES, b"")]
-    assert acks.deadline() is None
 
 
 def test_a_checkpoint_that_fits_no_frame_is_left_out_and_noted() -> None:

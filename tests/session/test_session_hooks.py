@@ -239,16 +239,6 @@ async def test_what_is_fired_all_the_time_is_kept_only_where_it_says_something(
     assert desk.stored == [["failed", "said", "function"]]
 
 
-async def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_hooks, "TOGETHER", 0.01)
-    monkeypatch.setattr(session_hooks, "WAITING_MAX", 2)
-    async with in_loop() as desk:
-        for name in "abcd":
-            desk.log.log(hook_log.RESULT, record(name))
-    assert desk.stored == [["c", "d"]]
-    assert desk.notes() == ["2 runs of hooks are in no ledger: they came too fast"]
-
-
 async def test_at_the_end_what_waits_is_stored_or_said_to_be_lost() -> None:
     async with in_loop() as desk:
         desk.log.log(hook_log.RESULT, record("a"))

@@ -172,17 +172,6 @@ def test_a_blocked_agent_is_shown_its_screen() -> None:
     assert structured.rows == ["row"]
 
 
-def test_a_block_that_nobody_closes_is_given_up_after_a_silence() -> None:
-    desk = Desk()
-    desk.hear(desk.ears.output(b"@relay:Bob <<<\nsome text\n", 10.0))
-    assert desk.ears.next_deadline() == 10.0 + UNCLOSED_PATIENCE
-    desk.hear(desk.ears.tick(10.0 + UNCLOSED_PATIENCE / 2))
-    assert desk.heard == []
-    desk.hear(desk.ears.tick(10.0 + UNCLOSED_PATIENCE))
-    assert [type(h.found) for h in desk.heard] == [Unclosed]
-    assert desk.ears.next_deadline() is None
-
-
 @pytest.mark.parametrize(
     ("drawn", "patience"),
     [("\x1b[{}m \x1b[m", UNCLOSED_PATIENCE), ("{} seconds", LINE_PATIENCE)],

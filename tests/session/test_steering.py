@@ -50,8 +50,7 @@ class Desk:
         self.tasks = Tasks(EventQueue())
         self.accounts = FakeReports(self.report)
         self.queue = DeliveryQueue(
-            *(self.channel, self.accounts, Guards(), lambda: self.now),
-            *(FakeStopper(),),
+            *(self.channel, self.accounts, Guards(), lambda: self.now), *(FakeStopper(),)
         )
         self.records: TranscriptProof | TurnProof = TranscriptProof(
             lambda: self.room, self.shown.__contains__
@@ -60,13 +59,7 @@ class Desk:
 
     def start(self) -> Steering:
         """What gives in one session; the next one has its own."""
-        return Steering(
-            self.queue,
-            self.records,
-            self.accounts,
-            self.tasks,
-            lambda: self.now,
-        )
+        return Steering(self.queue, self.records, self.accounts, self.tasks, lambda: self.now)
 
     async def report(self, one: Message, state: State, reason: str, proof: str) -> bool:
         if self.held_up is not None:
@@ -107,10 +100,7 @@ async def test_a_steer_message_goes_with_the_answer_and_the_others_wait() -> Non
     assert desk.left() == ["m0", "m2"]
     assert await desk.give() is None  # not twice
     proven = desk.steering.proven(attachment.text, "transcript")
-    assert [(one.body, by) for one, by in proven] == [
-        ("m1", "transcript"),
-        ("m3", "transcript"),
-    ]
+    assert [(one.body, by) for one, by in proven] == [("m1", "transcript"), ("m3", "transcript")]
     assert desk.steering.proven(attachment.text, "transcript") == []
 
 

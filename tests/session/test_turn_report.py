@@ -46,10 +46,7 @@ class Program:
 def reports(heard: Heard | None = None, program: Program | None = None) -> TurnReports:
     seen = program or Program()
     return TurnReports(
-        heard or Heard(),
-        lambda: 7,
-        lambda now: seen.prompt,
-        lambda now: now - seen.last_output,
+        heard or Heard(), lambda: 7, lambda now: seen.prompt, lambda now: now - seen.last_output
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -149,12 +148,3 @@ def test_its_own_interface_needs_no_screen_but_leaves_dialogs_alone() -> None:
         assert agent.stop()
         agent.now += module.TAKES
     assert agent.stop() is None
-
-
-def test_the_next_message_is_counted_for_itself() -> None:
-    agent = Agent()
-    for _ in range(module.TRIES):
-        agent.stop()
-        agent.now += module.TAKES
-    other = replace(MESSAGE, id=f"01K{9:023d}")
-    assert asyncio.run(agent.stopper.stop(other)) is not None

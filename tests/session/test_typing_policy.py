@@ -124,18 +124,6 @@ def test_a_cursor_that_blinks_keeps_nothing_waiting() -> None:
     assert guards.drawing(20.0, 20.0 - UNCHANGED_REST) is None
 
 
-def test_a_model_that_does_not_answer_is_tried_again_in_time() -> None:
-    guards = Guards()
-    guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=300.0), 10.0)
-    held = guards.limited(10.0)
-    assert held is not None and (held.reason, held.again) == ("a usage limit", 300.0)
-    assert guards.limited(310.0) is None
-    guards.changed(StateChange(AgentState.LIMITED), 400.0)
-    assert guards.limited(400.0 + RETRY - 1) is not None
-    guards.changed(StateChange(AgentState.IDLE), 401.0)
-    assert guards.limited(401.0) is None
-
-
 def test_after_a_limit_one_message_tries_for_all() -> None:
     guards = Guards()
     guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=300.0), 0.0)

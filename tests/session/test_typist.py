@@ -1,19 +1,21 @@
-"""Typing into line programs and into programs that take pastes."""
+"""Typing into line programs and into programs that take pastes; and by an interface of an agent."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from relay.agents.base import AgentAdapter, Blocked, TypingRules
-from relay.agents.profile import nobody_knows
-from relay.core.message import AgentState, Message
+from relay.agents.base import AgentAdapter, AgentStart, Blocked, TypingRules
+from relay.agents.profile import ComposerState, nobody_knows
+from relay.agents.structured_source import SourceState, StructuredSource
+from relay.core.message import AgentState, Message, QueueMode
 from relay.core.source_events import StateChange
+from relay.directive.envelope import marker_of
 from relay.protocol import frames
 from relay.screen.questions import DIALOG, QUESTION
 from relay.session import paste_typing, typist
@@ -21,7 +23,7 @@ from relay.session.agent_questions import OpenQuestions
 from relay.session.agent_terminal import AgentTerminal, InnerTerminal, write_id
 from relay.session.paste_typing import FEW_ROWS, OUT_OF_SIGHT, STANDS, AgentRecords
 from relay.session.typing_policy import DRAFT, KEY_REST, Guards
-from relay.session.typist import COOKED_MAX, STARTING, Typist
+from relay.session.typist import COOKED_MAX, STARTING, AgentRoute, Typist
 from tests.directive.envelope_reader import read
 from tests.session.playbook import why
 from tests.support import wait_until
@@ -98,9 +100,7 @@ class FakeRecords(AgentRecords):
     """The records of an agent (of none where there is no ``adapter``), as far as a test says."""
 
     def __init__(
-        self,
-        seen: Callable[[str], Any] = lambda marker: None,
-        adapter: AgentAdapter | None = None,
+        self, seen: Callable[[str], Any] = lambda marker: None, adapter: AgentAdapter | None = None
     ) -> None:
         super().__init__(adapter)
         self.prove = seen
@@ -114,7 +114,7 @@ class Desk:
     def __init__(
         self,
         *,
-        cooked: bool = True,
+        cooked: bool | None = None,
         paste: bool = False,
         rules: TypingRules | None = None,
         composer: Callable[[list[str]], Any] = nobody_knows,
@@ -122,7 +122,7 @@ class Desk:
         adapter: AgentAdapter | None = None,
         written: frozenset[int] = frozenset(),
     ) -> None:
-        self.terminal = FakeTerminal(cooked)
+        self.terminal = FakeTerminal(not paste if cooked is None else cooked)
         self.screen = FakeScreen(paste)
         self.link = FakeLink()
         self.now = 100.0
@@ -225,7 +225,7 @@ def test_after_a_crash_only_the_missing_pieces_are_typed() -> None:
 
 
 def test_a_program_that_takes_pastes_gets_one_and_enter() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     assert asyncio.run(desk.door.submit([message("one\ntwo")])).count == 1
     paste, enter = desk.link.written
     assert paste.startswith(b"\x1b[200~") and paste.endswith(b"\x1b[201~")
@@ -235,7 +235,7 @@ def test_a_program_that_takes_pastes_gets_one_and_enter() -> None:
 
 @pytest.mark.parametrize("draws", [True, False], ids=["draws", "stands-still"])
 def test_enter_is_pressed_again_where_the_text_surely_stands_there_still(draws: bool) -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
 
     def shown(data: bytes) -> None:
         enters = desk.link.written.count(b"\r")
@@ -265,7 +265,7 @@ def test_nothing_is_typed_at_a_question(paste: bool, row: str) -> None:
 
 
 def test_a_key_that_answers_a_dialog_is_no_draft() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.screen.rows = ["Approve it?", "[y] Approve   [n] Deny"]
     desk.screen.cursor = (22, 1)
     desk.guards.activity(1, frames.TYPED, desk.now)
@@ -280,7 +280,7 @@ def test_a_key_that_answers_a_dialog_is_no_draft() -> None:
 
 
 def test_a_draft_is_not_forgotten_when_a_question_stood_above_it() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.guards.activity(1, frames.TYPED, desk.now)
     desk.screen.rows = ["Approve it?", "[y] Approve   [n] Deny"]
     desk.screen.cursor = (22, 1)
@@ -292,7 +292,7 @@ def test_a_draft_is_not_forgotten_when_a_question_stood_above_it() -> None:
 
 def after_enter(rows: list[str], cursor: tuple[int, int], shown: bool = True) -> str | None:
     """What proves a message after whose Enter this stands on the screen; ``@`` is its text."""
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     header = "Relay message [00000001] from agent Ann: hello (End of"
 
     def draw(data: bytes) -> None:
@@ -309,10 +309,7 @@ def after_enter(rows: list[str], cursor: tuple[int, int], shown: bool = True) ->
 
 @pytest.mark.parametrize(
     "rows, cursor",
-    [
-        (["> @", "thinking", "> "], (2, 2)),
-        (["* @", "", "────────", "> ", "────────"], (2, 3)),
-    ],
+    [(["> @", "thinking", "> "], (2, 2)), (["* @", "", "────────", "> ", "────────"], (2, 3))],
     ids=["above-the-prompt", "above-a-box"],
 )
 def test_what_the_screen_shows_outside_of_the_input_line_is_seen(
@@ -353,7 +350,7 @@ def test_what_is_not_shown_or_stands_in_a_box_or_beside_a_dialog_is_not_seen(
 def test_a_message_that_a_placeholder_stands_for_is_seen_where_that_is_said(
     rows: list[str], column: int, proof: str | None
 ) -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
 
     def draw(data: bytes) -> None:
         desk.draw_paste(data)
@@ -368,7 +365,7 @@ def test_a_message_that_a_placeholder_stands_for_is_seen_where_that_is_said(
 
 
 def test_nothing_is_typed_while_a_program_that_takes_pastes_lets_the_kernel_edit_lines() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.guards.output(desk.now)
     desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
     desk.now += 60
@@ -376,13 +373,13 @@ def test_nothing_is_typed_while_a_program_that_takes_pastes_lets_the_kernel_edit
 
 
 def test_nothing_is_typed_before_a_full_screen_program_has_shown_anything() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.screen.rows = ["", ""]
     assert "shown nothing" in why(desk.door.typing_hold(desk.now))
 
 
 def test_a_paste_that_is_lost_again_and_again_waits_for_the_person() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.screen.rows += [""] * FEW_ROWS
     desk.link.after = lambda data: None
     for _ in range(3):
@@ -397,7 +394,7 @@ def test_a_paste_that_is_lost_again_and_again_waits_for_the_person() -> None:
 
 
 def test_in_a_small_terminal_a_paste_out_of_sight_is_entered_once_it_is_seen() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.link.after = lambda data: None
     assert "did not reach" in why(asyncio.run(desk.door.submit([message("hello")])).hold)
     desk.now += 5
@@ -423,7 +420,7 @@ def test_what_a_line_program_threw_away_was_not_read(reads: int) -> None:
 
 
 def test_what_opens_between_the_look_and_enter_is_not_answered() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     opened: list[list[str]] = []
 
     def overtaken(data: bytes) -> bool:
@@ -439,7 +436,7 @@ def test_what_opens_between_the_look_and_enter_is_not_answered() -> None:
 
 
 async def test_enter_is_never_pressed_into_a_dialog() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
 
     def dialog_opens(data: bytes) -> None:
         desk.screen.rows = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
@@ -461,13 +458,7 @@ def test_no_enter_follows_a_paste_that_the_input_line_does_not_show() -> None:
     shown = {"state": "empty"}
     rules = TypingRules(shows_paste=True)
     lost = frozenset({write_id(message("hello"), "paste")})
-    desk = Desk(
-        cooked=False,
-        paste=True,
-        composer=lambda rows: shown["state"],
-        rules=rules,
-        written=lost,
-    )
+    desk = Desk(paste=True, composer=lambda rows: shown["state"], rules=rules, written=lost)
     desk.door.offered(message("hello"))
     submitted = asyncio.run(desk.door.submit([message("hello")]))
     assert submitted.count == 0 and submitted.hold is not None
@@ -485,7 +476,6 @@ def test_no_enter_follows_a_paste_that_the_input_line_does_not_show() -> None:
 def test_enter_is_pressed_again_when_the_input_line_was_away_meanwhile() -> None:
     shown = {"state": "empty", "seen": False}
     desk = Desk(
-        cooked=False,
         paste=True,
         composer=lambda rows: shown["state"],
         rules=TypingRules(shows_paste=True),
@@ -514,7 +504,6 @@ def test_enter_is_pressed_again_when_the_input_line_was_away_meanwhile() -> None
 def test_a_dialog_that_a_message_has_led_to_is_not_waited_for() -> None:
     shown = {"state": "empty"}
     desk = Desk(
-        cooked=False,
         paste=True,
         composer=lambda rows: shown["state"],
         rules=TypingRules(shows_paste=True),
@@ -535,7 +524,7 @@ def test_a_notice_over_a_dialog_lets_nothing_in_and_proves_nothing(known: bool) 
     covered = [dialog[0], "❯ 1. Yes▌ saved", "  2. No,▌ saved"]
     state = {"composer": "empty"}
     composer = (lambda rows: state["composer"]) if known else nobody_knows
-    desk = Desk(cooked=False, paste=True, composer=composer)
+    desk = Desk(paste=True, composer=composer)
     draw = desk.link.after
 
     def ask(data: bytes) -> None:
@@ -562,7 +551,7 @@ class Refusing(Desk):
     def __init__(self, *, known: bool, awake: bool = True) -> None:
         self.state = "empty"
         composer = (lambda rows: self.state) if known else nobody_knows
-        super().__init__(cooked=False, paste=True, composer=composer)
+        super().__init__(paste=True, composer=composer)
         self.awake, self.line, self.took = awake, "", 0
         self.link.after = self.key
         self.draw()
@@ -627,12 +616,7 @@ def test_a_draft_of_before_a_restart_is_not_entered(monkeypatch: pytest.MonkeyPa
     first = Refusing(known=True)
     first.guards.changed(StateChange(AgentState.BUSY), first.now)
     asyncio.run(first.door.submit([message("hello")]))
-    desk = Desk(
-        cooked=False,
-        paste=True,
-        composer=lambda rows: "draft",
-        written=frozenset(first.link.ids),
-    )
+    desk = Desk(paste=True, composer=lambda rows: "draft", written=frozenset(first.link.ids))
     desk.screen.rows = [*first.line.split("\n"), "> PLEASE DELETE EVERYT"]
     desk.screen.cursor = (22, len(desk.screen.rows) - 1)
     desk.guards.activity(7, frames.TYPED, desk.now)  # the pump tells each session of the last key
@@ -662,7 +646,7 @@ def test_a_paste_that_shows_late_is_entered_and_not_pasted_beside_itself(known: 
 
 
 def test_a_key_between_paste_and_enter_leaves_the_enter_to_the_person() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     desk.link.refuse = lambda count: count == 1
     assert asyncio.run(desk.door.submit([message("hello")])).count == 1
     assert b"\r" not in desk.link.written
@@ -675,7 +659,7 @@ def types(desk: Desk) -> None:
 
 
 def test_a_key_that_the_session_knows_of_keeps_it_from_pressing_enter_too() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
 
     def draw(data: bytes) -> None:
         desk.draw_paste(data)
@@ -687,12 +671,7 @@ def test_a_key_that_the_session_knows_of_keeps_it_from_pressing_enter_too() -> N
 
 
 def test_a_draft_that_is_begun_behind_a_message_is_not_submitted() -> None:
-    desk = Desk(
-        cooked=False,
-        paste=True,
-        composer=lambda rows: "draft",
-        records=FakeRecords(lambda marker: True),
-    )
+    desk = Desk(paste=True, composer=lambda rows: "draft", records=FakeRecords(lambda marker: True))
 
     def taken(data: bytes) -> None:
         if data == b"\r":
@@ -711,7 +690,7 @@ def test_a_draft_that_is_begun_behind_a_message_is_not_submitted() -> None:
 def test_what_a_session_had_pasted_when_it_died_is_submitted_not_taken_for_a_draft() -> None:
     pasted = frozenset({write_id(message("hello"), "paste")})
     state = {"composer": "draft"}
-    desk = Desk(cooked=False, paste=True, composer=lambda rows: state["composer"], written=pasted)
+    desk = Desk(paste=True, composer=lambda rows: state["composer"], written=pasted)
     assert desk.door.typing_hold(desk.now) is not None  # nobody knows whose it is yet
     desk.door.offered(message("hello"))
     assert desk.door.typing_hold(desk.now) is None
@@ -729,7 +708,6 @@ def test_what_a_session_had_pasted_when_it_died_is_submitted_not_taken_for_a_dra
 def test_what_a_session_had_pasted_and_the_person_writes_on_is_left_to_them() -> None:
     seen = {"it": False}
     desk = Desk(
-        cooked=False,
         paste=True,
         composer=lambda rows: "draft",
         written=frozenset({write_id(message("hello"), "paste")}),
@@ -796,7 +774,7 @@ def test_the_end_of_the_terminal_proves_no_reading() -> None:
 
 
 def test_a_paste_that_was_not_read_is_known_as_unread() -> None:
-    desk = Desk(cooked=False, paste=True)
+    desk = Desk(paste=True)
     asyncio.run(desk.door.submit([message("hello")]))
     assert desk.door.left_unread(1) == [message("hello")]
     # It may have been drained by a program that does nothing with it.
@@ -834,3 +812,160 @@ def test_what_ctrl_c_throws_away_is_known_whole_or_in_part() -> None:
     size = len(desk.link.written[1])
     assert desk.door.throw_away(size + 3) == [(second, True), (first, False)]
     assert desk.door.throw_away(100) == []
+
+
+# -- by an interface of the agent itself
+
+
+class FakeInterface(AgentAdapter):
+    """An agent with a message interface, which fails with ``error`` once it has taken ``room``."""
+
+    typed_first = False
+
+    def __init__(self, error: Exception | None = None, room: int = 9) -> None:
+        super().__init__(AgentStart(0, 1, "/", "/", {}, {}, {}, lambda: 0.0))
+        self.source = StructuredSource(SourceState())
+        self.channel = self
+        self.available = True
+        self.texts: list[str] = []
+        self.error, self.room = error or TimeoutError("no answer"), room
+
+    async def submit(self, text: str, marker: str) -> None:
+        if len(self.texts) >= self.room:
+            self.texts.append(text)
+            raise self.error
+        self.texts.append(text)
+
+    def accepted(self, marker: str) -> bool:
+        return isinstance(self.error, TimeoutError) and any(marker in t for t in self.texts)
+
+
+HELLO = message("hello")
+
+
+def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
+    agent = FakeInterface(ConnectionRefusedError("refused"), room=1)
+    agent.typed_first = True
+    desk = Desk(paste=True, composer=lambda rows: "draft", adapter=agent)
+    assert desk.door.hold(HELLO, desk.now) is None
+    assert asyncio.run(desk.door.submit([HELLO])).count == 1
+    refused = asyncio.run(desk.door.submit([HELLO]))
+    assert refused.count == 0 and refused.hold is not None
+    agent.available = False
+    assert desk.door.hold(HELLO, desk.now) is not None
+
+
+def test_a_try_that_only_seemed_to_fail_is_not_repeated() -> None:
+    agent = FakeInterface(room=0)
+    desk = Desk(adapter=agent)
+    assert asyncio.run(desk.door.submit([HELLO])).count == 0
+    assert asyncio.run(desk.door.submit([HELLO])).count == 1
+    assert len(agent.texts) == 1 and desk.link.written == []
+
+
+class Both(Desk):
+    """An agent that is typed into first, with an input line that holds ``composer``."""
+
+    def __init__(self, composer: ComposerState = "empty", *, cooked: bool = False) -> None:
+        self.composer: ComposerState = composer
+        self.agent = FakeInterface()
+        self.agent.typed_first = True
+        self.asked: list[str] = []
+        self.proof: bool | None = False
+        self.proofs: Iterator[bool | None] = iter(())  # what is answered first
+        super().__init__(
+            cooked=cooked, paste=not cooked, composer=lambda rows: self.composer, adapter=self.agent
+        )
+        self.records.prove = self.prove
+
+    def prove(self, marker: str) -> bool | None:
+        self.asked.append(marker)
+        return next(self.proofs, self.proof)
+
+    def pass_on(self) -> str | None:
+        """Hand one message over; returns the proof."""
+        assert self.door.hold(HELLO, self.now) is None
+        batch = self.door.batch([HELLO])
+
+        async def hand_over() -> str | None:
+            assert (await self.door.submit(batch)).count == 1
+            return (await self.door.read(batch)).proof
+
+        return asyncio.run(hand_over())
+
+
+def test_it_types_where_it_can() -> None:
+    both = Both(cooked=True)
+    both.proof = True
+    assert both.pass_on() == "transcript"
+    assert len(both.link.written) == 1 and both.agent.texts == []
+    assert both.asked[-1] == marker_of(HELLO)
+
+
+def test_beside_a_draft_the_channel_is_used_if_it_is_open() -> None:
+    both = Both("draft")
+    both.pass_on()
+    assert len(both.agent.texts) == 1 and both.link.written == []
+    both.agent.available = False
+    assert why(both.door.hold(HELLO, both.now)) == DRAFT
+
+
+@pytest.mark.parametrize("composer", ["dialog", "busy"])
+def test_nothing_goes_past_a_dialog_or_into_a_turn(composer: ComposerState) -> None:
+    both = Both(composer)
+    assert both.door.hold(HELLO, both.now) == both.door.typing_hold(both.now) is not None
+
+
+def test_the_next_one_waits_until_what_was_typed_has_begun_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = Both(cooked=True)
+    both.terminal.left = 10  # nobody has read it, for all that can be seen
+    both.link.refuse = lambda count: False
+    assert both.door.hold(HELLO, both.now) is not None
+    both.terminal.left = 0
+    both.proof, both.proofs = True, iter([False, False, False, True])
+    assert both.pass_on() == "transcript"
+    monkeypatch.setattr(typist, "RECORDS_PATIENCE", 0.01)
+    both = Both(cooked=True)
+    assert both.pass_on() is None  # the records do not show it
+
+
+def test_collected_messages_go_as_one_text_where_there_is_a_proof_for_each() -> None:
+    collected = [replace(message(f"m{n}", n), mode=QueueMode.COLLECT) for n in range(3)]
+    by_paste = Desk(paste=True)
+    by_paste.records.prove = lambda marker: False
+    assert by_paste.door.batch(collected) == collected
+    assert Desk(paste=True).door.batch(collected) == collected[:1]
+    assert Desk(adapter=FakeInterface()).door.batch(collected) == collected
+
+
+def test_the_persons_word_is_typed_where_the_channel_would_frame_it_as_a_peers() -> None:
+    agent = FakeInterface()
+    own, steered = replace(HELLO, proven=True), replace(HELLO, proven=True, mode=QueueMode.STEER)
+    desk = Desk(paste=True, composer=lambda rows: "empty", adapter=agent)
+    desk.guards.output(desk.now)  # it works: nothing is typed but what steers
+    assert desk.door.route(own) is desk.door.route(HELLO) is AgentRoute.CHANNEL
+    assert not desk.door.proves_reading
+    agent.frames_peers = True
+    assert desk.door.route(HELLO) is AgentRoute.CHANNEL and desk.door.hold(HELLO, desk.now) is None
+    assert desk.door.route(own) is AgentRoute.TYPED and desk.door.proves_reading
+    assert desk.door.batch([HELLO, own]) == [HELLO]
+    assert desk.door.hold(own, desk.now) is not None  # what others send goes meanwhile
+    assert desk.door.hold(steered, desk.now) is None
+    agent.available = False  # then all are typed, when the agent rests
+    assert desk.door.route(HELLO) is AgentRoute.TYPED
+    assert desk.door.hold(steered, desk.now) is not None
+
+
+@pytest.mark.parametrize("way", ["typed", "channel"])
+def test_an_earlier_try_may_have_gone_either_way(way: str) -> None:
+    typed = write_id(HELLO, "line0") if way == "typed" else 0
+    agent = FakeInterface()
+    agent.typed_first = True
+    desk = Desk(adapter=agent, written=frozenset({typed}))
+    if way == "channel":
+        assert not desk.door.landed(HELLO)
+        agent.texts.append(marker_of(HELLO))
+    assert desk.door.landed(HELLO)
+    assert desk.door.landing_takes(HELLO) == typist.CHANNEL_LANDING

@@ -88,7 +88,7 @@ class InboxTool(Record):
 
 
 class AgentsTool(Record):
-    """The agents that are there: state, and what they wait for."""
+    """The agents that are there: state, and what they wait for; those of other machines."""
 
 
 class PeekTool(Record):
@@ -288,7 +288,10 @@ class ToolCaller:
     async def _agents(self, given: AgentsTool, _: Progress) -> Json:
         answer = await self._request(AGENTS)
         there = [_fields(row, _AGENT) for row in answer["agents"] if row["state"] != "gone"]
-        return {"agents": there, "persons": answer["persons"]}
+        agents: Json = {"agents": there, "persons": answer["persons"]}
+        if elsewhere := answer.get("elsewhere"):
+            agents["elsewhere"] = [{"name": one["name"], "here": one["here"]} for one in elsewhere]
+        return agents
 
     async def _peek(self, given: PeekTool, _: Progress) -> Json:
         fields: Json = {"agent": given["agent"], "kind": "screen", "request": {}}

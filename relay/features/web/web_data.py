@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -41,6 +41,8 @@ PAGE = 400
 BODY_SHOWN = 4_000
 #: Governed projects that are shown, and the newest records of each.
 PROJECTS_MAX, TRACE_SHOWN = 20, 200
+#: Seconds between two looks for the agents of other machines.
+ELSEWHERE_EVERY = 10.0
 #: What is drawn as one point of a chart, by the hours that the chart shows. Seconds.
 BUCKETS = {1: 60, 24: 1800, 168: 6 * 3600}
 
@@ -75,12 +77,14 @@ class WebData:
     async def follow(self, together: float, alive_after: float) -> AsyncGenerator[Json, None]:
         """{"all": …}: what there is; then {"rows": …}: what happened, as the broker's ``watch``
         tells it; after a gap all again. "waiting", where that is news, says how much waits for the
-        person. Something at least every ``alive_after`` seconds."""
+        person, and "elsewhere", now and then, the agents of other machines. Something at least
+        every ``alive_after`` seconds."""
         async with AsyncWatching(self._home) as watching:
             yield (told := {"all": await self._all()})
             items = {one["id"]: one for one in told["all"]["items"]}
             batches = watching.batches()
             coming = asyncio.ensure_future(anext(batches))
+            looked = time.monotonic()
             try:
                 while True:
                     await asyncio.wait({coming}, timeout=alive_after)
@@ -95,6 +99,11 @@ class WebData:
                             if row["open"]:
                                 items[row["item"]["id"]] = row["item"]
                             happened["waiting"] = waiting_words(items.values())
+                    if time.monotonic() - looked > ELSEWHERE_EVERY:
+                        looked = time.monotonic()
+                        with suppress(RelayError):  # the stream says what is wrong
+                            agents = await self._client.request(AGENTS, deadline=5)
+                            happened["elsewhere"] = agents.get("elsewhere", [])
                     yield happened
                     if coming.done():
                         await asyncio.sleep(together)
@@ -108,6 +117,7 @@ class WebData:
         items = await self._client.request(ITEMS)
         return {
             "agents": agents["agents"],
+            "elsewhere": agents.get("elsewhere", []),
             "items": items["rows"],
             "waiting": waiting_words(items["rows"]),
             **await self._older({}),

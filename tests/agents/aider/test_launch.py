@@ -32,12 +32,7 @@ def make(
     base: Path, argv: list[str], *, told: bool = False, env: dict[str, str] | None = None
 ) -> Launch:
     run = run_of(
-        "Ada",
-        token="T",
-        port=None,
-        folder=str(base / "run"),
-        primer=told,
-        namespaces=SPACES,
+        "Ada", token="T", port=None, folder=str(base / "run"), primer=told, namespaces=SPACES
     )
     return plan(argv, {"TERM": "xterm", "HOME": str(base / "home"), **(env or {})}, run)
 

@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 
 from relay.agents.claude.launch import REPORTED, hooks, hooks_off
-from relay.agents.launch import (
-    GATE_TIMEOUT,
-    SKILL_SHELL,
-    Launch,
-    Run,
-    plan,
-    wants_tcp,
-)
+from relay.agents.launch import GATE_TIMEOUT, SKILL_SHELL, Launch, Run, plan, wants_tcp
 from tests.agents.installs import TOKEN, install, run_of, start
 
 

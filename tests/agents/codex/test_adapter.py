@@ -45,10 +45,7 @@ class Queue:
         self.conversation = THREAD
         self.interrupted = False
         self.door = CodexChannel(
-            str(self.program),
-            str(folder),
-            {**os.environ, "QUEUED": str(self.file)},
-            self,
+            str(self.program), str(folder), {**os.environ, "QUEUED": str(self.file)}, self
         )
         self.door.found(str(self.database))
 

@@ -27,14 +27,7 @@ from relay.agents.codex.source import (
 from relay.agents.profile import find_profile
 from relay.agents.structured_source import ERROR_RETRY, limited
 from relay.core.message import AgentState
-from relay.core.source_events import (
-    Degraded,
-    End,
-    LimitCause,
-    Line,
-    Proof,
-    StateChange,
-)
+from relay.core.source_events import Degraded, End, LimitCause, Line, Proof, StateChange
 from tests.agents.heard import Heard
 
 RECORDED = (Path(__file__).parent / "conversation.jsonl").read_text().splitlines()
@@ -313,40 +306,6 @@ THREAD = "01a201fd-d59b-7a33-88eb-2169a534f011"
 def event(**payload: object) -> str:
     stamp = "2026-11-22T06:42:23.320Z"
     return json.dumps({"timestamp": stamp, "type": "event_msg", "payload": payload})
-
-
-def test_the_records_of_a_real_conversation() -> None:
-    records = [record for line in RECORDED for record in parse(line)]
-    said = [record.text for record in records if record.kind == "said"]
-    assert said == [
-        "I start.\n\n@relay:Bob hello *there*\n\n\\@relay:Bob escaped\n\n"
-        "```\n@relay:Bob fenced\n```\n",
-        "Done.\n\n@relay:Bob last words",
-        "@relay:Bob after the compaction",
-    ]
-    turns = [(r.kind, r.error) for r in records if r.kind in ("begun", "over", "aborted")]
-    assert turns == [
-        ("begun", ""),
-        ("over", ""),
-        ("begun", ""),
-        ("aborted", ""),
-        ("begun", ""),
-        ("over", "internal_server_error"),
-        ("begun", ""),
-        ("over", "internal_server_error"),
-        ("begun", ""),
-        ("over", ""),
-        ("begun", ""),
-        ("over", ""),
-    ]
-    prompts = [record.text for record in records if record.kind == "prompt"]
-    assert [text for text in prompts if not text.startswith("<")] == [
-        "run the demo",
-        "be broken off",
-        "boom",
-        "limit",
-        "last one",
-    ]
 
 
 @pytest.mark.parametrize(

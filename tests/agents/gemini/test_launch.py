@@ -250,18 +250,6 @@ def test_hooks_go_into_the_lowest_settings(gemini: str, tmp_path: Path) -> None:
     assert '"decision": "deny"' in hook["command"]
 
 
-def test_it_tells_of_turns_and_notices_without_waiting(gemini: str, tmp_path: Path) -> None:
-    launch = start([gemini], tmp_path, events=("BeforeAgent", "PreCompress"))
-    assert launch.data["tells"] == ["BeforeAgent", "PreCompress"] and "gates" not in launch.data
-    assert untold("gemini", launch.data, launch.data["tells"].__contains__) == []
-    found = put_in(launch)["hooks"]
-    assert set(found) == {"BeforeAgent", "PreCompress"}
-    [group] = found["PreCompress"]
-    assert group["matcher"] == "manual"
-    [hook] = group["hooks"]
-    assert (hook["name"], hook["timeout"]) == ("relay", 5_000)
-
-
 @pytest.mark.parametrize("size", [10, 65_536, 3_000_000])
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_the_hook_that_tells_has_all_of_the_event_when_it_ends_and_waits_for_nobody(
@@ -272,10 +260,7 @@ def test_the_hook_that_tells_has_all_of_the_event_when_it_ends_and_waits_for_nob
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(30)
         run = run_of(
-            "Bob",
-            token="it's",
-            port=listener.getsockname()[1],
-            folder=str(tmp_path / "it's"),
+            "Bob", token="it's", port=listener.getsockname()[1], folder=str(tmp_path / "it's")
         )
         [group] = hooks.observers(write_teller(run, aside=True), ["BeforeAgent"])["BeforeAgent"]
         line = [shell, "-c", group["hooks"][0]["command"]]

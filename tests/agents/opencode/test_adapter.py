@@ -522,23 +522,6 @@ async def get(server: FakeServer, password: str = "", deadline: float = 5.0) -> 
         return await client.request("GET", "/x", deadline=deadline)
 
 
-def test_a_request_carries_its_body_and_the_password() -> None:
-    server = FakeServer(lambda asked: NOTHING)
-
-    async def main() -> None:
-        async with client_of(server, "secret") as client:
-            await client.request("POST", "/say", {"text": "é"})
-
-    asyncio.run(main())
-    [asked] = server.asked
-    assert (asked.method, asked.path, asked.body) == ("POST", "/say", {"text": "é"})
-    pair = base64.b64encode(b"opencode:secret").decode()
-    assert asked.headers["authorization"] == f"Basic {pair}"
-    server = FakeServer(lambda asked: NOTHING)
-    asyncio.run(get(server))
-    assert "authorization" not in server.asked[0].headers
-
-
 @pytest.mark.parametrize(
     "answer",
     [b"", b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n{broken"],
@@ -601,3 +584,26 @@ async def test_the_server_is_read_from_the_plan() -> None:
         await client.request("GET", "/x")
     pair = base64.b64encode(b"u:p").decode()
     assert server.asked[0].headers["authorization"] == f"Basic {pair}"
+
+
+async def test_without_a_server_the_screen_is_heard() -> None:
+    native = OpencodeAdapter(start({"degraded": "--mini has no server"}))
+    ears = Ears()
+    ears.native = native
+    await native.watch(ears, asyncio.Event(), lambda: None)  # type: ignore[arg-type]
+    assert native.channel is None and not native.source.trusted
+    assert "screen" in ears.reasons[0]
+    assert await native.read(ears)  # type: ignore[arg-type]
+
+
+async def test_a_server_that_is_not_understood_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(natives, "SHOW_ITSELF", 0.05)
+
+    async def broken(*asked: Any, **more: Any) -> dict[str, Any]:
+        raise TypeError("a number for a list")
+
+    monkeypatch.setattr(natives, "snapshot", broken)
+    async with watched(Server()) as (native, ears):
+        await until(lambda: ears.reasons)
+        assert not native.source.trusted
+        assert "a number for a list" in ears.notes[0]

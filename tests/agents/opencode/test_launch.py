@@ -174,18 +174,6 @@ def test_the_plugin_is_named_behind_the_person_s(tmp_path: Path) -> None:
     assert json.loads(both.env["OPENCODE_CONFIG_CONTENT"])["theme"] == "x"
 
 
-def test_nothing_is_put_in_that_nobody_asked_for(tmp_path: Path) -> None:
-    opencode = install(tmp_path, "opencode")
-    launch = start([opencode], hooks=("Output",))
-    assert not {"OPENCODE_CONFIG_CONTENT", "RELAY_GATES"} & launch.env.keys()
-    assert "gates" not in launch.data and "ungated" not in launch.data
-    assert start([opencode], hooks=("AfterTool",)).env["RELAY_GATES"] == "AfterTool"
-    launch = start([opencode], hooks=("BeforeTool", "AfterAgent"))
-    assert (launch.data["gates"], launch.data["tells"]) == (["BeforeTool"], ["AfterAgent"])
-    assert launch.env["RELAY_GATES"] == "BeforeTool,AfterAgent"
-    assert launch.env["RELAY_TELLS"] == ""  # not that of an opencode around this run
-
-
 #: A rejected promise that nobody takes ends Node.js.
 ODD = """
 const { RelayGate } = await import(process.argv[1])

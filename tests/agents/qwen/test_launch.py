@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from relay.agents.known_agents import ungated, untold
-from relay.agents.launch import GATE_TIMEOUT, Launch, plan
+from relay.agents.known_agents import ungated
+from relay.agents.launch import Launch, plan
 from relay.hooks.events import TOOL_CALL
 from tests.agents import installs
 from tests.agents.installs import install, run_of
@@ -25,13 +25,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planned(argv: list[str], base: Path, *, primer: bool = False) -> Launch:
-    run = run_of(
-        "Alice",
-        token="t",
-        port=None,
-        folder=str(base / "run"),
-        primer=primer,
-    )
+    run = run_of("Alice", token="t", port=None, folder=str(base / "run"), primer=primer)
     return plan(argv, {"HOME": str(base / "home"), "PATH": ""}, run)
 
 
@@ -151,37 +145,6 @@ def test_what_the_machine_has_there_stays(qwen: str, tmp_path: Path) -> None:
     assert put_in(start([qwen], tmp_path, named))["ui"] == {"theme": "y"}
 
 
-def test_nothing_is_asked_that_nobody_asked_for(qwen: str, tmp_path: Path) -> None:
-    launch = start([qwen], tmp_path, hooks=("SessionStart", "Output"))
-    assert "gates" not in launch.data and "ungated" not in launch.data
-    after = {"PostToolUse", "PostToolUseFailure"}
-    # Messages may come with the answer after a tool, which is never waited for long.
-    hooks = put_in(launch)["hooks"]
-    [give] = hooks.pop("UserPromptSubmit")
-    assert str(tmp_path / "run" / "context.json") in give["hooks"][0]["command"]
-    assert set(hooks) == after
-    assert {group["hooks"][0]["timeout"] for groups in hooks.values() for group in groups} == {3}
-    assert "relay 2 2" in (tmp_path / "run" / "ask.sh").read_text()
-    hooks = put_in(start([qwen], tmp_path, hooks=("AfterTool",)))["hooks"]
-    assert set(hooks) == {*after, "UserPromptSubmit"}
-    assert hooks["PostToolUse"][0]["hooks"][0]["timeout"] == GATE_TIMEOUT
-
-
-def test_it_tells_of_turns_and_notices_without_waiting(qwen: str, tmp_path: Path) -> None:
-    launch = start([qwen], tmp_path, hooks=("AfterAgent", "PreCompress", "Output"))
-    assert launch.data["tells"] == ["AfterAgent", "PreCompress"] and "gates" not in launch.data
-    has = launch.data["tells"].__contains__
-    assert untold("qwen", launch.data, has) == []
-    hooks = put_in(launch)["hooks"]
-    assert {"Stop", "PreCompact"} < set(hooks)
-    for event in ("Stop", "PreCompact"):
-        [[hook]] = [group["hooks"] for group in hooks[event]]
-        assert hook["async"] is True and str(tmp_path / "run" / "tell.sh") in hook["command"]
-    assert (tmp_path / "run" / "tell.sh").stat().st_mode & 0o777 == 0o600
-    [note] = untold("qwen", start([qwen, "--bare"], tmp_path, hooks=("AfterAgent",)).data, has)
-    assert "--bare" in note and note.endswith(": on_after_agent, on_pre_compress")
-
-
 def test_hooks_that_the_person_has_turned_off_stay_off(qwen: str, tmp_path: Path) -> None:
     own = tmp_path / "home" / ".qwen" / "settings.json"
     own.parent.mkdir(parents=True)
@@ -202,3 +165,10 @@ def test_it_is_said_where_they_cannot_be_put_in(qwen: str, tmp_path: Path) -> No
     assert "gates" in start([qwen], tmp_path).data  # empty, whatever its form
     defaults.write_text('{"hooks": "none"}')
     assert "no hooks could be put in" in missed(start([qwen], tmp_path))
+
+
+def test_a_folder_that_cannot_be_made_is_said(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("in the way")
+    launch = planned([str(installed)], tmp_path)
+    assert launch.argv == [str(installed)]
+    assert "cannot be made" in str(launch.data["degraded"])

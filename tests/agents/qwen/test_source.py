@@ -14,7 +14,6 @@ import pytest
 
 from relay.agents.profile import find_profile
 from relay.agents.qwen.source import (
-    DOUBTED_MAX,
     LACKING,
     REST,
     SILENCE,
@@ -34,7 +33,6 @@ from relay.core.source_events import (
     SourceEvent,
     StateChange,
 )
-from relay.core.state import from_json, to_json
 
 IDLE = ["─" * 40, ">", "─" * 40]
 WORKS = ["  ⠏ Thinking (3s · esc to cancel)", *IDLE]
@@ -241,10 +239,7 @@ def test_the_record_of_the_chat_says_at_once_that_a_message_is_whole(it: Heard) 
 def test_a_message_that_the_record_does_not_hold_was_stopped(it: Heard) -> None:
     it.chat("api_response", response_text="of another turn")
     it.answer("@relay:Bob part")
-    assert it.see(IDLE, VERDICT + 0.1) == [
-        End("u3", aborted=True),
-        StateChange(AgentState.IDLE),
-    ]
+    assert it.see(IDLE, VERDICT + 0.1) == [End("u3", aborted=True), StateChange(AgentState.IDLE)]
 
 
 def test_an_answer_that_the_api_gives_twice_is_heard_once(it: Heard) -> None:
@@ -408,21 +403,7 @@ def test_the_end_settles_what_was_complete() -> None:
     it.open()
     it.text("one\ntwo")
     it.close()
-    assert it.source.finish(it.now) == [
-        Line("u3", "two"),
-        End("u3"),
-        StateChange(AgentState.GONE),
-    ]
-
-
-def test_an_answer_that_is_given_again_is_heard_once() -> None:
-    block = Block()
-    block.add("Hello.\n@relay:Bob one\npar", "a")
-    assert block.is_said_again("Hello.\n@relay:Bob one\npar", "Hel")
-    block.start_again()
-    assert block.add("Hello.\n@rel", "b") == []
-    assert block.add("ay:Bob one\npartial\n", "c") == [Line("a", "partial")]
-    assert block.complete() == [End("a")]
+    assert it.source.finish(it.now) == [Line("u3", "two"), End("u3"), StateChange(AgentState.GONE)]
 
 
 def test_an_answer_that_is_another_one_the_second_time_breaks_off_the_first() -> None:
@@ -463,15 +444,6 @@ def test_the_record_of_a_long_answer_holds_its_beginning() -> None:
     assert not block.is_said_again(cut, "and more")
 
 
-def test_a_new_session_goes_on() -> None:
-    block = Block()
-    block.add("one\ntwo\nthr", "a")
-    block.start_again()
-    block.add("one\nt", "b")
-    after = from_json(Block, to_json(block))
-    assert after.add("wo\nthree\n", "c") == [Line("a", "three")]
-
-
 # -- in doubt: the record of the chat tells, or time does
 def said_by(name: str) -> Block:
     made = Block()
@@ -485,11 +457,7 @@ def test_what_came_before_a_recorded_answer_was_stopped() -> None:
     for name in ("a", "b", "c"):
         assert it.put(said_by(name), 1.0) == []
     assert it.recorded("of nobody") is None
-    assert it.recorded("said by b") == [
-        End("a", aborted=True),
-        Line("b", "said by b"),
-        End("b"),
-    ]
+    assert it.recorded("said by b") == [End("a", aborted=True), Line("b", "said by b"), End("b")]
     assert it.recorded("said by b") is None
     assert it.break_off() == [End("c", aborted=True)]
     assert not it
@@ -503,13 +471,6 @@ def test_each_is_late_in_its_own_time() -> None:
     assert it.late(3.0, 2.0) == [End("a", aborted=True)]
     assert it.late(9.0, 2.0) == [End("b", aborted=True)]
     assert not it
-
-
-def test_the_oldest_of_too_many_was_stopped() -> None:
-    it = DoubtedBlocks()
-    for number in range(DOUBTED_MAX):
-        assert it.put(said_by(str(number)), 1.0) == []
-    assert it.put(said_by("last"), 1.0) == [End("0", aborted=True)]
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_a_definition_travels_unchanged() -> None:
         ({"blocking": 1}, "blocking"),
         ({"trigger": {}}, "trigger"),
         ({"schedule": {"every": "soon"}}, "schedule.every"),
-        ({"name": "minute", "schedule": {"every": "1h"}}, "call it otherwise"),
+        ({"name": "minute", "schedule": {"every": "1h"}}, "choose another name"),
     ],
     ids=[
         *("name", "description", "unknown trigger", "unknown type", "empty list"),

@@ -124,13 +124,13 @@ def change(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
         pytest.param(
             lambda d: b"".join(d.splitlines(True)[i] for i in (1, 0, 2)), 1, "moved", id="swapped"
         ),
-        pytest.param(lambda d: b"{}\n" + d, 1, "no record", id="put in"),
+        pytest.param(lambda d: b"{}\n" + d, 1, "not a record", id="put in"),
         pytest.param(
             lambda d: b"".join(d.splitlines(True)[:2]), 0, "its end was cut off", id="end cut"
         ),
         pytest.param(lambda d: b"", 0, "its end was cut off", id="emptied"),
         pytest.param(lambda d: d[:-9], 3, "not complete", id="torn"),
-        pytest.param(lambda d: d + b'{"id": "x"}\n', 4, "no record", id="appended"),
+        pytest.param(lambda d: d + b'{"id": "x"}\n', 4, "not a record", id="appended"),
     ],
 )
 def test_every_change_is_found_and_stays_known(

@@ -268,16 +268,22 @@ def test_a_function_that_hangs_again_and_again_is_switched_off_and_its_workers_a
     assert rows(home, "SELECT count(*) FROM evaluations WHERE error NOT NULL") == [(5,)]
 
 
-def test_what_no_ledger_can_hold_is_an_error_of_its_function(home: Home, config: Configure) -> None:
+def test_an_exit_or_what_no_ledger_can_hold_is_an_error_of_its_function(
+    home: Home, config: Configure
+) -> None:
     config(
         "@relay.route\ndef number(event): return {'fire': True, 'context': {'extracted':"
         " {'n': 1e999}}}\n"
-        "@relay.route\ndef text(event): return {'fire': True, 'routing': {'session': '\\ud800'}}"
+        "@relay.route\ndef text(event): return {'fire': True, 'routing': {'session': '\\ud800'}}\n"
+        "@relay.route\ndef exits(event): raise SystemExit('on purpose')"
     )
     with connect(home) as client:
         client.request(EVENT, outside=outside("1"))
-        settled(home, 2)
-    errors = [error for (error,) in rows(home, "SELECT error FROM evaluations ORDER BY hook_id")]
+        settled(home, 3)
+    exits, *errors = [
+        one for (one,) in rows(home, "SELECT error FROM evaluations ORDER BY hook_id")
+    ]
+    assert exits.startswith("SystemExit: on purpose (line ")
     assert ["not JSON compliant" in errors[0], "surrogates" in errors[1]] == [True, True]
     assert rows(home, "SELECT count(*) FROM dispatches") == [(0,)]
 

@@ -149,6 +149,7 @@ def hostile_rows(now_ms: int) -> dict[str, Any]:
             item | {"id": "I1", "kind": "approval", "choices": choices},
             item | {"id": "I2", "kind": "question", "choices": choices, "what": "1\n" * 99},
         ],
+        "elsewhere": [{"name": EVIL, "here": False, "seen_ms": now_ms}],
         "messages": [message | {"created_ms": now_ms, "state": EVIL, "channel": EVIL}],
         "more": False,
         "me": EVIL,
@@ -302,9 +303,12 @@ def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Brows
         assert page.locator(".agent").count() == 1
         page.click("[data-state='']")
         assert page.locator(".agent").count() == 6
+        far = [text.split() for text in page.locator(".far").all_inner_texts()]
+        assert far == [["Gil@server"], ["Hal@vps", "away", "2h"]]
         page.keyboard.press("g")
         page.keyboard.type("#build rev")
         assert [text.split()[0] for text in page.locator(".agent").all_inner_texts()] == ["Bob"]
+        assert page.locator(".far").count() == 0
         page.keyboard.press("Escape")
         assert page.locator(".agent").count() == 6
         # A message without a receiver asks for one first.
@@ -385,7 +389,11 @@ def team_rows(now_ms: int) -> dict[str, Any]:
         for to, state in [(names[(n + 1) % 5] if n % 7 else "me", "seen" if n % 3 else "queued")]
     ]
     told = {"agents": agents, "items": items, "messages": messages, "more": False, "me": "me"}
-    return told | {"waiting": waiting_words(items)}
+    elsewhere = [
+        {"name": "Gil@server", "here": True, "seen_ms": now_ms},
+        {"name": "Hal@vps", "here": False, "seen_ms": now_ms - 7_200_000},
+    ]
+    return told | {"waiting": waiting_words(items), "elsewhere": elsewhere}
 
 
 def team_answers(now_ms: int) -> dict[str, dict[str, Any]]:

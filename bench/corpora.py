@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 COLS, ROWS = 80, 24
 NAMES = ("plain", "coloured", "tui", "adversarial")
-_CASTS = Path(__file__).parent.parent / "casts"
+_CASTS = Path(__file__).parent.parent / "tests" / "casts"
 
 
 class Words(NamedTuple):
