@@ -36,8 +36,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 #: The quick tests: those of one part each, and twenty of the whole program (tests/conftest.py).
 QUICK = "unit or smoke"
-#: Everything else but what runs by itself; tests on random examples again, with more of them.
-REST = "not alone and not agents and not smoke and (not unit or hypothesis)"
+#: Everything else but what runs by itself.
+REST = "not alone and not agents and not smoke and not unit"
 #: Where the tests of a kind are, so that not each process of pytest's reads all tests for them.
 FOLDERS = {
     "alone": ["tests/fidelity"],
@@ -106,15 +106,14 @@ def commands(verb: str, *more: str) -> list[list[str]]:
     pytest = [str(VENV / "bin" / "python"), "-m", "pytest"]
     quick = [*pytest, "-n", "auto", "-m", QUICK]
     # ``--rest`` is ``--all`` without the quick tests: for .ci/run, which has run them before.
-    more_examples = ["--hypothesis-profile=thorough", "-m", REST]
     rest = [
         # They mostly wait for each other: more at a time than there are processors.
-        [*pytest, "-n", "4", "--dist", "worksteal", "--durations=15", *more_examples],
-        # Tests that measure a terminal's behaviour want the machine for themselves.
-        [*pytest, "--durations=15", "-m", "alone and not smoke", *FOLDERS["alone"]],
-        # So do real agents, but each of them is heavy. The slowest come first, one by one.
+        [*pytest, "-n", "4", "--dist", "worksteal", "--durations=15", "-m", REST],
+        # Tests that measure a terminal's behaviour want a processor for themselves.
+        [*pytest, "-n", "auto", "--durations=15", "-m", "alone and not smoke", *FOLDERS["alone"]],
+        # Real agents are heavy, but wait as well. The slowest come first, one by one.
         [
-            *(*pytest, "-n", "3", "--maxschedchunk=1", "--durations=15"),
+            *(*pytest, "-n", "4", "--maxschedchunk=1", "--durations=15"),
             *("-m", "agents", *FOLDERS["agents"]),
         ],
     ]

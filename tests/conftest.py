@@ -20,8 +20,8 @@ for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
 # that asks Python to keep nothing compiled (most container images do).
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# How long an example takes says what else the machine does, so there is no deadline. ``test --all``
-# runs with ``--hypothesis-profile=thorough``.
+# How long an example takes says what else the machine does, so there is no deadline. Who changes
+# what random examples are for runs with ``--hypothesis-profile=thorough``.
 for profile, examples in (("quick", 25), ("thorough", 60)):
     settings.register_profile(
         profile,
@@ -95,8 +95,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_slow(name: str) -> bool:
-    """Whether a test is of an agent that needs many seconds to start."""
-    return any(agent in name for agent in ("opencode", "qwen"))
+    """Whether a test is of an agent that needs many seconds to start, or waits for a long time."""
+    return any(part in name for part in ("opencode", "qwen", "llm", "small_chat"))
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from relay.core.paths import Home
 from relay.protocol.broker import PROTOCOL, Json, decode, encode, refusal
 from relay.protocol.broker_ops import HELLO
 from relay.protocol.message_ops import HISTORY, SEND, WAIT
-from tests.broker.support import Session, registration
+from tests.broker.support import Session
 from tests.support import unchecked
 
 #: What a broker does with a request that is no hello: the line to answer, or None to hang up.
@@ -212,28 +212,6 @@ async def test_a_full_outbox_waits_and_then_says_so(
         await al.client.send("Bob", "room again")
         rows = (await al.client.request(HISTORY))["rows"]
         assert [row["body"] for row in rows] == ["0", "1", "room again"]
-
-
-async def test_the_connection_is_reported(home: Home) -> None:
-    states: list[bool] = []
-    changed = asyncio.Event()
-
-    def connected(state: bool) -> None:
-        states.append(state)
-        changed.set()
-
-    pushes: list[Json] = []
-    client = async_client.AsyncClient(home, on_push=pushes.append, on_connected=connected)
-    await client.open()
-    await client.register(**registration("Al"))
-    pid = (await client.request(HELLO))["pid"]
-    os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(30):
-        while states != [True, False, True]:
-            changed.clear()
-            await changed.wait()
-    await client.close()
-    assert states == [True, False, True, False]
 
 
 async def test_a_broker_that_cannot_start_is_a_clear_error(home: Home) -> None:

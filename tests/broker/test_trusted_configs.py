@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.broker import trusted_configs
 from relay.broker.trusted_configs import USER, TrustedConfigs
-from relay.config.trust import TrustStore, read_store, trust, untrust, user_config
+from relay.config.trust import trust, untrust, user_config
 from relay.core.paths import Home
 
 
@@ -59,19 +58,3 @@ def test_a_program_of_the_configuration_counts_as_the_file_does(
     assert configs.by_key(USER) is None
     program.write_text("true\n")
     assert configs.by_key(USER) is not None
-
-
-def test_within_a_turn_the_store_is_read_once(
-    home: Home, own: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads: list[Home] = []
-
-    def counted(home: Home) -> TrustStore:
-        reads.append(home)
-        return read_store(home)
-
-    monkeypatch.setattr(trusted_configs, "read_store", counted)
-    configs = TrustedConfigs(home, lambda call: None)
-    for _ in range(5):
-        assert configs.by_key(USER) is None and configs.own_setting("caps") is None
-    assert len(reads) == 1

@@ -76,14 +76,6 @@ def test_cases(data: bytes, wanted: list[bytes]) -> None:
     assert not classifier.pending
 
 
-@pytest.mark.parametrize(("data", "wanted"), CASES)
-def test_cases_byte_by_byte(data: bytes, wanted: list[bytes]) -> None:
-    classifier = Classifier()
-    found = [kind for byte in data for kind in classifier.feed(bytes([byte]))]
-    assert set(found) == set(wanted)
-    assert found[-1:] == wanted[-1:]
-
-
 @pytest.mark.parametrize(
     ("data", "wanted"),
     [(b"\x1b", [CLEARED]), (b"\x1b[", [TYPED]), (b"\x1bP", [TYPED]), (b"\x1bO", [TYPED])],

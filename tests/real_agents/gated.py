@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,15 @@ from tests.real_agents.model import Say, ScriptedModel, Shell
 from tests.real_agents.people import wait_state
 from tests.real_agents.recipe import Options, Recipe
 from tests.real_agents.recipes import AGENTS
+from tests.real_agents.request import Request
 from tests.real_agents.wrapped import Wrapped
 from tests.support import wait_until
 
 REASON = "MARK-REASON the rules of this house forbid it"
 CONTEXT = "MARK-CONTEXT mind the cat while you work"
 AFTERWARDS = "MARK-AFTERWARDS the cat was minded"
+#: What a model is told where a hook cannot change a tool's input.
+AGAIN = "again with exactly this input"
 REPLACED = "MARK-REPLACED nothing to be seen here"
 
 CONFIG = f"""
@@ -97,10 +101,11 @@ def command(case: str) -> str:
 class GatedAgent:
     """One agent, its hooks' log and the files that its commands make."""
 
-    def __init__(self, wrapped: Wrapped, model: ScriptedModel) -> None:
+    def __init__(self, wrapped: Wrapped, model: ScriptedModel, cases: Sequence[str] = ()) -> None:
         self.wrapped = wrapped
         self.recipe = wrapped.recipe
         self.model = model
+        self._cases = cases
 
     def ran(self, case: str) -> bool:
         """Whether the command of this case has run."""
@@ -119,6 +124,24 @@ class GatedAgent:
         self.rest()
         told = json.dumps(self.model.requests[-1].body, ensure_ascii=False)
         return told.rpartition(f"please {case}")[2]
+
+    def call_each(self) -> dict[str, str]:
+        """The first turn: one call for each of ``gated``'s cases; what the model was told after
+        each of them."""
+        first, *_ = self._cases
+        self.ask(first)
+        wait_until(lambda: len(self._results()) >= len(self._cases), 120, "the tools' results")
+        self.rest()
+        return dict(zip(self._cases, self._results(), strict=True))
+
+    def _results(self) -> list[str]:
+        """What was new to the model after each of its calls, but that it should change one."""
+        told = []
+        for before, request in pairwise(self.model.requests):
+            new = json.dumps(_said(request)[len(_said(before)) :], ensure_ascii=False)
+            if request.after_tool and AGAIN not in new:
+                told.append(new)
+        return told
 
     def rest(self) -> None:
         """Until the turn is over."""
@@ -161,6 +184,12 @@ class GatedAgent:
     def calls(self) -> int:
         """How many calls of a tool have ended, one way or another."""
         return sum(request.after_tool for request in self.model.requests)
+
+
+def _said(request: Request) -> list[Any]:
+    """The conversation as it was sent, by whichever API."""
+    [said] = [request.body[key] for key in ("messages", "input", "contents") if key in request.body]
+    return list(said)
 
 
 OwnHook = Callable[[Recipe, str], None]
@@ -232,10 +261,12 @@ def gated(
     options: Options | None = None,
     *,
     own: bool = True,
+    cases: Sequence[str] = (),
 ) -> Iterator[GatedAgent]:
     """``agent`` under ``relay wrap`` with the hooks of CONFIG, at its prompt.
 
-    Without ``own`` the person has nothing in their settings.
+    Without ``own`` the person has nothing in their settings. ``cases`` are those of its first turn
+    (``call_each``).
     """
     made = options or Options(asks=False)
     recipe = AGENTS[agent].recipe(binary, base / "Ann", model.url_for("Ann"), made)
@@ -246,9 +277,11 @@ def gated(
         OWN[agent](recipe, f"echo own >>'{recipe.cwd}/own'")
     # Where a hook cannot change a tool's input, the model is told to, and does.
     again = Shell(command("rewritten"))
-    model.when_tool(again, pattern="again with exactly this input", times=1)
+    model.when_tool(again, pattern=AGAIN, times=1)
+    for case in cases[1:]:
+        model.when_tool(Shell(command(case)), times=1)
     model.when_tool(Say("Done."))
     wrapped = Wrapped(recipe, "Ann", cols=100, rows=30)
     with wrapped:
         wrapped.ready()
-        yield GatedAgent(wrapped, model)
+        yield GatedAgent(wrapped, model, cases)

@@ -116,6 +116,22 @@ class GovernedAgent:
             self.rest()
         return told
 
+    def does_each(self, *steps: Step) -> list[Told]:
+        """Have its model do these one after the other in one turn; what it was told after each."""
+        words = f"please do task {next(self._tasks)} of {self.name}"
+        before = len(self._requests())
+        self._model.when(words, steps[0], times=1, by=self.name)
+        for step in (*steps[1:], Say("Done.")):
+            self._model.when_tool(step, times=1, by=self.name)
+        self.wrapped.ask(words)
+
+        def results() -> list[Request]:
+            return [one for one in self._requests()[before:] if one.after_tool]
+
+        wait_until(lambda: len(results()) == len(steps), PATIENCE, "the tools' results")
+        self.rest()
+        return [Told(one.last_text) for one in results()]
+
     def told(self, before: int) -> Told:
         """What the model was told after the call of a turn that ``begins`` began."""
 

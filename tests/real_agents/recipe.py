@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.real_agents.install import node_folder
+from tests.real_agents.install import node_cache, node_folder
 
 KEY = "sk-test-local"
 #: Nobody listens there (the discard port), so what would leave the machine is refused at once.
@@ -108,6 +108,7 @@ class Place:
         return {
             "HOME": str(self.home),
             "PATH": f"{node_folder()}:/usr/local/bin:/usr/bin:/bin",
+            "NODE_COMPILE_CACHE": str(node_cache()),
             "LANG": "C.UTF-8",
             "SHELL": "/bin/bash",
             "USER": "tester",

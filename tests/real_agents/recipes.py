@@ -179,6 +179,8 @@ def qwen(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
         "OPENAI_API_KEY": KEY,
         "OPENAI_BASE_URL": f"{model_url}/v1",
         "OPENAI_MODEL": "mock-model",
+        # It starts itself again, for more memory; one test has it so.
+        "QWEN_CODE_NO_RELAUNCH": "true",
     }
     # Without a mode a model judges what may run.
     argv = [str(binary), "--approval-mode", "default" if options.asks else "yolo"]

@@ -97,14 +97,17 @@ class Running:
         self.terminal.type(self.recipe.marks.refuse)
 
     def quit(self) -> None:
-        """End it with its own keys."""
+        """End it with its own keys: once more where the second came too late for it."""
         terminal, marks = self.terminal, self.recipe.marks
-        for number, keys in enumerate(marks.quit):
-            if number:  # Codex ends at the first, and hangs if the second comes at once
-                wait_until(lambda: not terminal.alive or terminal.matches(marks.again))
-            if terminal.alive:
-                terminal.type(keys)
-        self.terminal.wait_end(QUIT_DEADLINE)
+        for _ in range(TRIES):
+            for number, keys in enumerate(marks.quit):
+                if number:  # Codex ends at the first, and hangs if the second comes at once
+                    wait_until(lambda: not terminal.alive or terminal.matches(marks.again))
+                if terminal.alive:
+                    terminal.type(keys)
+            if self._soon(lambda: not terminal.alive, QUIT_DEADLINE / TRIES):
+                break
+        terminal.wait_end(QUIT_DEADLINE)
 
     def close(self) -> None:
         self.terminal.close()

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from relay.features.confine import landlock
-from tests.agents.installs import documented_hooks
 from tests.real_agents.conftest import Binary
 from tests.real_agents.governed import GovernedAgent, governed
 from tests.real_agents.model import ScriptedModel, Shell, Write
@@ -111,29 +110,6 @@ def test_each_shell_call_of_a_governed_claude_is_held_to_its_intent(
         assert changed == ["src/by-python", "src/by-make"]
         [violation] = project.log("violation")
         assert [file["path"] for file in violation["files"]] == ["src/secret.py"]
-
-
-@pytest.mark.parametrize("agent", ["gemini", "qwen", "opencode"])
-def test_each_shell_call_of_the_others_is_held_too(
-    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
-) -> None:
-    settings = documented_hooks() if agent == "gemini" else {}
-    with governed(tmp_path, model) as project:
-        program = "open('src/{0}', 'w').write('x'); print('IN'); open('{0}', 'w')"
-        (project.root / "x.py").write_text(program.format("by-python"))
-        options = Options(asks=False, settings=settings)
-        ann = project.start("Ann", agent, binary_of(agent), options)
-        assert "<intent_context>" in ann.does(Shell("relay intent select INT-001")).text
-        told = ann.does(Shell("python3 x.py; echo $0 $PATH"))
-        assert "IN" in told.text and "Permission denied: 'by-python'" in told.text, told.text
-        assert "/shell" not in told.text, told.text  # nothing of the script is left
-        told = ann.does(Shell("python3 -c \"open('src/secret.py', 'w')\""))
-        assert "does not allow: src/secret.py (made)" in told.text, told.text
-        ann.wrapped.quit()
-        assert project.file("src/by-python") == "x" and not project.file("by-python")
-        assert not project.log("approval") and not project.log("refusal")
-        changed = [file["path"] for row in project.log("mutation") for file in row["files"]]
-        assert changed == ["src/by-python"]
 
 
 def git(folder: Path, *words: str) -> str:

@@ -51,7 +51,7 @@ def test_two_in_one_project_are_not_mixed_up(
         wait_bodies("Other", ["from the other", "from a cleared one"])
         relay("send", "Other", "MARK-TYPED words", "--wait=60")
         one.quit()
-        # The older one is resumed; the latest is in test_history.
+        # The older one is resumed; the latest is in test_hearing.
         made.argv += ["--resume", session_with(made.home, "MARK-ONE")]
         with Wrapped(made, "Again", rows=50) as again:
             again.terminal.wait_for("> MARK-ONE")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from relay.features.confine import landlock
 from relay.features.governance.mutation import content_hash
 from tests.agents.installs import documented_hooks
 from tests.e2e.wrapped import kill_session, relay, relay_json
@@ -27,7 +28,20 @@ pytestmark = pytest.mark.usefixtures("stop_broker")
 
 #: The others, and what their recipes give them for a model.
 MODELS = {"gemini": "gemini-2.5-pro", "qwen": "mock-model"}
-DEADLINE = 120.0  # seconds of a headless turn
+#: What nobody can read beforehand: the kernel holds it to the intent, or it is found afterwards.
+HELD = (
+    (
+        Shell("python3 x.py; echo $0 $PATH"),
+        Shell("python3 -c \"open('src/secret.py', 'w')\""),
+    )
+    if landlock.version()
+    else ()
+)
+HELD_LOG = [
+    ("Ann", "mutation", "INT-001", "src/by-python"),
+    ("Ann", "mutation", "INT-001"),
+    ("Ann", "violation", "INT-001", "src/secret.py"),
+]
 #: A model whose Codex offers it one tool, JavaScript, by which it calls the others.
 CODE_MODE = {"model": "gpt-6.1-sol"}
 
@@ -143,16 +157,32 @@ def test_each_other_agent_works_by_intents(
     with governed(tmp_path, model) as project:
         ann = project.start("Ann", agent, binary_of(agent), Options(asks=False, settings=settings))
         src = project.root / "src"
-        told = ann.does(Write(str(src / "new.py"), "x = 1\n"))
-        assert told.reason == "INTENT_REQUIRED" and ann.heard("This project is governed")
-        told = ann.does(Shell("relay intent select INT-001"))
-        assert "<intent_context>" in told.text and "<scope>src/**</scope>" in told.text
-        assert ann.does(Write(str(src / "secret.py"), "x")).reason == "SCOPE_VIOLATION"
-        assert not ann.does(Write(str(src / "new.py"), "x = 1\n")).refusal
-        assert ann.does(Shell("echo '# Ann' >>src/greet.py")).reason == "STALE_FILE"
-        assert "hello" in ann.does(Read(str(src / "greet.py"))).text
-        assert not ann.does(Shell("echo '# Ann' >>src/greet.py")).refusal
+        (project.root / "x.py").write_text(
+            "open('src/by-python', 'w').write('x'); print('IN'); open('by-python', 'w')"
+        )
+        before, selected = ann.does_each(
+            Write(str(src / "new.py"), "x = 1\n"), Shell("relay intent select INT-001")
+        )
+        # In another turn, for only its end tells of Gemini CLI's model.
+        secret, new, stale, read, appended, *held = ann.does_each(
+            Write(str(src / "secret.py"), "x"),
+            Write(str(src / "new.py"), "x = 1\n"),
+            Shell("echo '# Ann' >>src/greet.py"),
+            Read(str(src / "greet.py")),
+            Shell("echo '# Ann' >>src/greet.py"),
+            *HELD,
+        )
+        assert before.reason == "INTENT_REQUIRED" and ann.heard("This project is governed")
+        assert "<intent_context>" in selected.text and "<scope>src/**</scope>" in selected.text
+        assert (secret.reason, stale.reason) == ("SCOPE_VIOLATION", "STALE_FILE")
+        assert "hello" in read.text and not (new.refusal or appended.refusal)
         assert project.file("src/greet.py") == f"{GREET}# Ann\n" and project.file("src/new.py")
+        if held:
+            python, made = (one.text for one in held)
+            assert "IN" in python and "Permission denied: 'by-python'" in python, python
+            assert "/shell" not in python, python  # nothing of the script is left
+            assert "does not allow: src/secret.py (made)" in made, made
+            assert project.file("src/by-python") == "x" and not project.file("by-python")
         ann.wrapped.quit()
         assert [summary(row) for row in project.log()] == [
             ("Ann", "refusal", "INTENT_REQUIRED"),
@@ -161,10 +191,11 @@ def test_each_other_agent_works_by_intents(
             ("Ann", "mutation", "INT-001", "src/new.py"),
             ("Ann", "refusal", "INT-001", "STALE_FILE"),
             ("Ann", "mutation", "INT-001", "src/greet.py"),
+            *(HELD_LOG if held else []),
         ]
         relay("intent", "verify")
-        models = {contributor(row).get("model_id") for row in project.log("mutation")}
-        assert models == {MODELS[agent]}
+        changes = [row for row in project.log("mutation") if row["files"]]
+        assert {contributor(row).get("model_id") for row in changes} == {MODELS[agent]}
 
 
 def summary(row: dict[str, Any]) -> tuple[str, ...]:

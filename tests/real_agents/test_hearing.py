@@ -1,6 +1,7 @@
-"""Each of the six: exactly its own live directives are messages, however it draws itself.
+"""Each of the six: exactly its own live directives are messages, however it draws itself, and
+what was said before is not said again: a conversation that is made shorter, resumed, cleared.
 
-One start of the program for all of it, because a start costs most.
+One start of the program for all of it, and one to resume, because a start costs most.
 """
 
 from __future__ import annotations
@@ -48,8 +49,31 @@ INTERRUPT = {"aider": ("\x03",), "opencode": ("\x1b", "\x1b")}
 PUTS_BACK = {"qwen": "\x15"}
 
 
+#: How each goes on with its last conversation, and how it is told to make it shorter.
+RESUME = {
+    "claude": ["--continue"],
+    "codex": ["resume", "--last"],
+    "gemini": ["--resume", "latest"],
+    "qwen": ["--continue"],
+    "opencode": ["--continue"],
+    "aider": ["--restore-chat-history"],
+}
+COMPACT = {
+    "claude": "/compact",
+    "codex": "/compact",
+    "gemini": "/compress",
+    "qwen": "/compress",
+    "opencode": "/compact",
+}
+#: How one begins another conversation. Gemini CLI does so in test_gemini.
+AFRESH = {"claude": "/clear", "codex": "/new", "qwen": "/clear"}
+
+
 def script(model: ScriptedModel, has_tools: bool) -> None:
     # The latest first: a turn without an answer leaves its prompt among the newest words.
+    model.when("something else", Say(f"{AT} afresh"))
+    model.when("and now", Say(f"{AT} only now"))
+    model.when("(?i)summar", Say(f"What was said:\n\n{AT} no: in a summary\n\nThat is all."))
     model.when("one more", Say(f"{AT} after all"))
     model.when("fail now", Fail(400))
     # A block that had ended would be a whole message to some of them.
@@ -126,9 +150,49 @@ def test_exactly_what_it_says_to_others_is_sent(
         heard.append("after all")
         wait_bodies("Ann", heard)
         wait_state("Ann", "idle")
+        if name in COMPACT:
+            asked = len(model.all_requests)
+            command(ann, COMPACT[name])
+            wait_until(lambda: len(model.all_requests) > asked, 60, "the summary to be asked for")
+            rest(ann, model)
         ann.quit()
     wait_state("Ann", "gone")
     assert bodies_from("Ann") == heard
+    options.arguments = RESUME[name]
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", name, binary_of(name), options, cols=COLS, rows=ROWS)
+        ask(ann, "and now again")
+        heard.append("only now")
+        wait_bodies("Ann", heard)
+        rest(ann, model)
+        if name in AFRESH:
+            begins_afresh(ann, model, name, heard)
+        ann.quit()
+    assert bodies_from("Ann") == heard
+
+
+def begins_afresh(ann: Wrapped, model: ScriptedModel, name: str, heard: list[str]) -> None:
+    """A new conversation is heard, and reached, as the one before."""
+    command(ann, AFRESH[name])
+    if name == "codex":
+        ann.terminal.wait_for("Use current")
+        ann.terminal.type("\r")
+    ann.terminal.wait_that(lambda: "and now again" not in ann.terminal.text())
+    ann.ready()
+    ask(ann, "something else")
+    heard.append("afresh")
+    wait_bodies("Ann", heard)
+    rest(ann, model)
+    arrived_once(model, send("Ann", "MARK-NEW for the new one."), "MARK-NEW for the new")
+    rest(ann, model)
+
+
+def command(ann: Wrapped, words: str) -> None:
+    """Type a command of the program's own, and submit it."""
+    ann.terminal.type(words)
+    ann.terminal.wait_for(words)
+    ann.terminal.wait_quiet()  # see Running.submit
+    ann.terminal.type("\r")
 
 
 def ask(agent: Wrapped, text: str, *, wait: bool = True) -> None:

@@ -115,7 +115,8 @@ def test_a_headless_turn_in_a_governed_project_selects_in_its_shell(
     model.when_tool(Shell("touch made; echo TOUCHED"), pattern="<intent_context>", times=1)
     # What relay cannot judge nobody can be asked about; it runs where the kernel holds it.
     program = "open('made', 'w').write('x'); open('other', 'w')"
-    model.when_tool(Shell(f'python3 -c "{program}"'), pattern="TOUCHED", times=1)
+    line = f'python3 -c "{program}"; echo $0 $PATH'
+    model.when_tool(Shell(line), pattern="TOUCHED", times=1)
     model.when_tool(Say("It is done."))
     path = f"{Path(sys.executable).parent}:{recipe.env.get('PATH') or os.environ['PATH']}"
     # Codex runs login shells.
@@ -129,6 +130,7 @@ def test_a_headless_turn_in_a_governed_project_selects_in_its_shell(
     assert (told["state"], told["text"]) == ("completed", "It is done."), told
     held = agent in WAYS and landlock.version()
     assert (recipe.cwd / "made").read_text() == ("x" if held else "")
+    assert "/shell" not in model.requests[-1].last_text  # nothing of the script is left
     assert not (recipe.cwd / "other").exists()
     trace = (recipe.cwd / ".orchestration" / "agent_trace.jsonl").read_text().splitlines()
     kinds = [json.loads(line)["kind"] for line in trace]

@@ -54,7 +54,8 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
     model.when("MARK-SCREEN", Say("Now.\n\n@relay:Bob read from the screen\n\nDone."))
     arguments = ["--append-system-prompt", "My own words.", "--json-file", "mine.jsonl"]
     with room(tmp_path, model) as agents:
-        one = agents.start("Qwen", "qwen", qwen)
+        itself = Options(env={"QWEN_CODE_NO_RELAUNCH": ""})
+        one = agents.start("Qwen", "qwen", qwen, itself)
         before = one.recipe.settings_file.read_bytes()
         one.ask("MARK-REFUSED")
         wait_about("Qwen", "limited", "the API refuses the account")

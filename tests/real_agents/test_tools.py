@@ -34,6 +34,7 @@ from tests.real_agents.gated import (
     gated,
 )
 from tests.real_agents.model import Say, ScriptedModel, Shell
+from tests.real_agents.people import refused
 from tests.real_agents.recipe import Options
 from tests.support import wait_until
 
@@ -49,6 +50,8 @@ SHELLS = {
 MAY_CHANGE_ANYTHING = {"Workflow", "artifact"}
 #: What no hook of Codex's is asked about, and names of groups of tools.
 NOT_ASKED = {"write_stdin", "multi_agent_v1", "mcp__codex_tui"}
+#: What the model calls in the first turn, one after the other.
+CASES = ("observe", "block", "rewrite", "context", "replace", "fail")
 #: Those whose hooks can make them ask the person; with the others it is a refusal.
 ASKS = {"claude", "qwen", "gemini"}
 #: What compacts the conversation.
@@ -86,23 +89,23 @@ def test_a_tool_call_is_seen_and_decided_on(
     agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
 ) -> None:
     options = Options(asks=False, settings=DIALOGS.get(agent, {}))
-    with gated(agent, binary_of(agent), tmp_path, model, options) as ann:
-        observed(ann, SHELLS[agent])
+    cases = [*CASES, *(["ask"] if agent not in ASKS else [])]
+    with gated(agent, binary_of(agent), tmp_path, model, options, cases=cases) as ann:
+        told = ann.call_each()
+        observed(ann, told["observe"], SHELLS[agent])
         offered = {tool for request in model.requests for tool in request.tools}
         assert offered - TABLES[agent].keys() <= MAY_CHANGE_ANYTHING | NOT_ASKED
         # Gemini CLI tells of turns where relay's folders are root's only: see below.
         tells = agent != "gemini"
         if tells:
             turned(ann, "observe")
-        blocked(ann)
-        rewritten(ann)
-        commented(ann)
-        assert REPLACED in ann.call("replace")
-        assert ann.ran("replace")
-        failing(ann)
+        blocked(ann, told["block"])
+        rewritten(ann, told["rewrite"])
+        commented(told["context"])
+        assert REPLACED in told["replace"] and ann.ran("replace")
+        failing(ann, told["fail"])
         if agent not in ASKS:
-            told = ann.call("ask")
-            assert REASON in told and not ann.ran("ask")
+            assert REASON in told["ask"] and not ann.ran("ask")
         if agent in OWN:
             # It ran for every call, also for those that were blocked.
             assert ann.own() == ann.calls()
@@ -168,8 +171,7 @@ def test_gemini_takes_hooks_of_one_run_from_root_s_folders_only(
             assert ann.ran("block") and not ann.turns()
 
 
-def observed(ann: GatedAgent, shell: str) -> None:
-    told = ann.call("observe")
+def observed(ann: GatedAgent, told: str, shell: str) -> None:
     assert "ran-case-observe" in told and ann.ran("observe")
     before, after = ann.log("observe")
     assert (before["hook_event_name"], after["hook_event_name"]) == ("BeforeTool", "AfterTool")
@@ -179,7 +181,10 @@ def observed(ann: GatedAgent, shell: str) -> None:
         assert event["agent_name"] == "Ann" and event["cwd"] == str(ann.recipe.cwd)
     assert before["tool_use_id"] == after["tool_use_id"]
     assert "ran-case-observe" in str(after["tool_response"])
-    stored = "SELECT meta_json FROM events WHERE kind='tool_call' AND agent='Ann' ORDER BY seq"
+    stored = (
+        "SELECT meta_json FROM events WHERE kind='tool_call' AND agent='Ann'"
+        " AND meta_json LIKE '%case-observe%' ORDER BY seq"
+    )
     wait_until(lambda: len(relay_json("ledger", "query", stored)) == 2, what="both in the ledger")
     calls = [json.loads(row["meta_json"])["meta"] for row in relay_json("ledger", "query", stored)]
     assert [(one["phase"], one["tool"]) for one in calls] == [("before", shell), ("after", shell)]
@@ -188,45 +193,42 @@ def observed(ann: GatedAgent, shell: str) -> None:
 
 
 def turned(ann: GatedAgent, case: str) -> None:
-    """A turn's prompt and its end are told of, once each, though a tool was called between."""
+    """A turn's prompt and its end are told of, once each, though tools were called between."""
     turn = [("BeforeAgent", f"please {case}"), ("AfterAgent", "Done.")]
     wait_until(lambda: len(ann.turns()) >= len(turn), what=f"{turn} in {ann.turns()}")
     assert ann.turns() == turn
 
 
-def blocked(ann: GatedAgent) -> None:
-    told = ann.call("block")
+def blocked(ann: GatedAgent, told: str) -> None:
     assert REASON in told
     assert not ann.ran("block")
     assert [event["hook_event_name"] for event in ann.log("block")] == ["BeforeTool"]
 
 
-def rewritten(ann: GatedAgent) -> None:
-    told = ann.call("rewrite")
+def rewritten(ann: GatedAgent, told: str) -> None:
     assert "ran-case-rewritten" in told
     assert ann.ran("rewritten") and not ann.ran("rewrite")
 
 
-def commented(ann: GatedAgent) -> None:
-    told = ann.call("context")
+def commented(told: str) -> None:
     assert "ran-case-context" in told and CONTEXT in told and AFTERWARDS in told
 
 
-def failing(ann: GatedAgent) -> None:
+def failing(ann: GatedAgent, told: str) -> None:
     """A hook that fails keeps the gate shut, and the model is told which and how."""
-    told = ann.call("fail")
     assert "the hook is broken" in told
     assert not ann.ran("fail")
 
 
 def asking(ann: GatedAgent, case: str, tells: bool = True) -> None:
-    """The person is asked, by relay's hook or by the agent itself, and may refuse."""
+    """The person is asked, by relay's hook or by the agent itself: no message answers for them,
+    and they may refuse from a shell."""
     ann.ask(case)
     ann.wrapped.dialog()
     assert ("MARK-REASON" in ann.wrapped.terminal.text()) == (case == "ask")
     if tells:  # Claude Code tells of it when it was open for a while
         wait_until(lambda: ann.told("Notification", "permission_prompt"))
-    ann.wrapped.refuse()
+    refused(ann.wrapped, ann.model)
     ann.rest()
     assert not ann.ran(case)
     assert len(ann.told("Notification", "permission_prompt")) == tells
@@ -251,8 +253,8 @@ def held(ann: GatedAgent) -> None:
             "permissions": MINIMAL.to_json(),
         }
         client.request(by_name("dispatch"), **asked)
-    refused = "this turn may not use"
-    wait_until(lambda: refused in json.dumps([one.body for one in ann.model.requests]), 90)
+    words = "this turn may not use"
+    wait_until(lambda: words in json.dumps([one.body for one in ann.model.requests]), 90)
     # A prompt of the person's within half a second of the turn's end would still belong to it.
     wait_until(lambda: relay_json("broker", "queue") == [], 60, "the turn's report")
     ann.rest()

@@ -1,4 +1,4 @@
-"""What an agent answered, in which turn: ``relay send --answer``, and messages that interrupt."""
+"""What an agent answered, in which turn: ``relay send --answer``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.broker.client import connect
-from relay.core.paths import Home
-from relay.protocol.message_ops import SEND, WAIT
 from tests.e2e.wrapped import relay, relay_json
 from tests.real_agents.conftest import Binary
-from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
-from tests.real_agents.people import PATIENCE, rest, send, wait_delivery, wait_state
+from tests.real_agents.model import Say, ScriptedModel, Shell
+from tests.real_agents.people import PATIENCE, rest, send, wait_delivery
 from tests.real_agents.recipe import Options
 from tests.real_agents.wrapped import room
 from tests.support import wait_until
@@ -56,38 +53,6 @@ def test_an_automation_adds_to_a_message_and_hears_of_the_tool_calls_that_follow
         r' \{"flight":"UA123"\} End of context',
         told,
     )
-
-
-#: Those whose turns relay can stop, by a key or by an interface of theirs.
-STOPPED = ("claude", "codex", "opencode", "gemini", "qwen")
-
-
-@pytest.mark.parametrize("name", STOPPED)
-def test_a_message_stops_the_turn_and_goes_first(
-    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
-) -> None:
-    model.when("MARK-LONG", Say("I begin.\n\nAnd more.\n\n"), Gate("never"), times=1)
-    model.when("MARK-STOP", Say("I stopped."), times=1)
-    model.when("MARK-LATER", Say("I did that later."), times=1)
-    with room(tmp_path, model) as people, connect(Home.from_env()) as client:
-        ann = people.start("Ann", name, binary_of(name), Options(asks=False))
-        asked = client.request(SEND, to="Ann", body="MARK-LONG take your time.", answer=True)
-        ann.terminal.wait_for("And more.", PATIENCE)  # what is on its way would not be stopped
-        wait_state("Ann", "busy")
-        later = send("Ann", "MARK-LATER when you can.")
-        words = ("Ann", "MARK-STOP do this.", "--mode=interrupt", f"--answer={PATIENCE}")
-        told = relay("send", *words)
-        assert told == "I stopped.\n"
-        wait_delivery(later, "seen")
-        wait_until(lambda: model.seen("MARK-LATER"), PATIENCE)
-        told_last = [re.findall("MARK-[A-Z]+", one.last_text)[-1:] for one in model.requests]
-        newest = [marks[0] for marks in told_last if marks]
-        assert newest == ["MARK-LONG", "MARK-STOP", "MARK-LATER"]
-        assert model.requests[0].aborted
-        [stopped] = client.request(WAIT, id=asked["id"], timeout=0, answer=True)["answers"]
-        # Gemini CLI writes nothing down of an answer that it did not complete.
-        text = "" if name == "gemini" else "I begin.\n\nAnd more."
-        assert (stopped["state"], stopped["text"]) == ("interrupted", text)
 
 
 #: What those answer whose transcripts are read in, by which model, and how many tools they call.

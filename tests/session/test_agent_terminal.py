@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from ptyprocess import PtyProcess
 
-from relay.session.agent_terminal import InnerTerminal
+from relay.session.agent_terminal import InnerTerminal, NoTerminal
 from tests.support import wait_until
 
 
@@ -100,3 +100,9 @@ def test_who_waits_for_the_terminal_is_told_from_who_waits_for_something_else(
 
 def path_of(program: PtyProcess) -> str:
     return os.readlink(f"/proc/{program.pid}/fd/0")
+
+
+def test_an_agent_without_a_terminal_can_be_asked_too() -> None:
+    none = NoTerminal()
+    assert not none.cooked() and not none.secret()
+    none.close()

@@ -517,3 +517,28 @@ async def test_news_of_others_goes_with_the_message() -> None:
     desk.queue.offer(message(1))
     await desk.until(("m1", "seen", "read"))
     assert [one.presence for one in desk.channel.submitted] == ["Bob has left"]
+
+
+async def test_what_keeps_a_message_that_is_being_handed_over_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "HELD_AFTER", 0.001)
+    desk = Desk()
+
+    async def submit(batch: list[Message]) -> Submitted:
+        desk.channel.unproven = "a dialog waits for the person"
+        while len(desk.reports) < 2:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)  # longer than it takes to tell it again
+        desk.channel.unproven = ""
+        return Submitted(1)
+
+    monkeypatch.setattr(desk.channel, "submit", submit)
+    desk.queue.offer(message(1))
+    await desk.until(("m1", "seen", "read"))
+    assert [report[1:] for report in desk.reports] == [
+        ("delivering", ""),
+        ("delivering", "a dialog waits for the person"),
+        ("submitted", ""),
+        ("seen", "read"),
+    ]

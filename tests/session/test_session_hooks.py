@@ -297,3 +297,13 @@ async def test_records_are_made_in_order_when_the_agent_has_its_answer() -> None
         for number in range(session_hooks.UNMADE_MAX):
             desk.log.soon(records(number))
         assert len(made) == 4 + session_hooks.UNMADE_MAX
+
+
+async def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_hooks, "TOGETHER", 0.01)
+    monkeypatch.setattr(session_hooks, "WAITING_MAX", 2)
+    async with in_loop() as desk:
+        for name in "abcd":
+            desk.log.log(hook_log.RESULT, record(name))
+    assert desk.stored == [["c", "d"]]
+    assert desk.notes() == ["2 runs of hooks are in no ledger: they came too fast"]
