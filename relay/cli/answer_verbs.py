@@ -49,7 +49,7 @@ def add(verbs: Parser) -> None:
     transcript.add_argument("--json", action="store_true", help="print JSON")
     transcript.set_defaults(run=transcript_verb)
 
-    items = verb(verbs, "items", "relay items\n  relay items Bob --json")
+    items = verb(verbs, "items", "relay items\n  relay items Bob --json\n  relay items @server")
     items.add_argument(
         "names", nargs="*", metavar="NAME", offers="names", help="only of these agents"
     )

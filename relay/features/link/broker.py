@@ -193,6 +193,14 @@ class LinkFeature(BrokerFeature):
         self._directory.check_person(request, "link machines")
         if self._open is not None and not self._open.wire.link.hosts:
             raise UsageError(f"the link's server runs on {self._open.wire.link.host}: do it there")
+        if self._open is not None and (request.fields.get("address") or request.fields.get("name")):
+            link = self._open.wire.link
+            raise UsageError(
+                f"there is a link: this machine is {link.name}, and its server is at"
+                f" {link.address}",
+                hint="relay link new alone prints a code for one more machine; relay link remove"
+                f" {link.name} ends this link",
+            )
         name = machine_name(request.fields.get("name")) if self._open is None else ""
         address = request.fields.get("address") or _own_address()
         host, colon, port = address.rpartition(":")

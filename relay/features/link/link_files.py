@@ -188,9 +188,10 @@ class LinkFolder:
                     },
                 }
             )
-        port = link.address.rpartition(":")[2]
+        host, _, port = link.address.rpartition(":")
+        is_local = host == "localhost" or host.startswith("127.")  # others come by ssh
         conf = {
-            "host": "0.0.0.0",
+            "host": "127.0.0.1" if is_local else "0.0.0.0",
             "port": int(port),
             "max_payload": PAYLOAD,
             "max_pending": 4 * PAYLOAD,

@@ -103,6 +103,8 @@ class Live:
             raise self._machines.refusal(machine, right)
         self._log.write(f"{machine} asks: {request.op} {request.fields.get('agent') or ''}".strip())
         fields = {key: request.fields[key] for key in _FIELDS[request.op] if key in request.fields}
+        if request.op == ITEM_ANSWER:  # the ledger shall say where it was answered
+            fields["note"] = f"{fields.get('note') or ''} (from {machine})".lstrip()
         client = AsyncClient(self._home, on_push=_ignore, start=False)
         try:
             await client.open(left)

@@ -72,7 +72,7 @@ class Arrival(NamedTuple):
     """What has come over the server, and who sent it, as the server has proven."""
 
     machine: str
-    kind: str  # m: message, r: receipts, p: presence, j: it has joined
+    kind: str  # m: message, r: receipts, p: presence, j: it has joined, c: this one has connected
     data: bytes
     #: Tells the server that it is in the ledger; None: the server keeps no such thing.
     acknowledge: Callable[[], Awaitable[None]] | None = None
@@ -182,6 +182,7 @@ class Wire:
         await client.subscribe("presence.*", cb=self._presence)
         self.problem = ""
         self.connected.set()
+        await self.arrived.put(Arrival(link.name, "c", b""))
         await closed.wait()
         self.problem = self._refused or f"the connection to {link.address} has ended"
 

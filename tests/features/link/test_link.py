@@ -272,6 +272,8 @@ def test_everyone_and_a_channel_are_one_copy_a_machine_given_out_there(
 
 def test_a_code_works_once_and_a_name_is_taken_once(machines: list[MachineUnderTest]) -> None:
     laptop, server, third = machines
+    with pytest.raises(UsageError, match="this machine is laptop, and its server is at 127.0.0.1"):
+        laptop.ask(LINK_NEW, address="10.0.0.1")
     code = laptop.ask(LINK_NEW)["code"]
     with pytest.raises(UsageError, match="a machine called server already"):
         third.ask(LINK_JOIN, code=code, name="server")
