@@ -393,7 +393,7 @@ def _answer_to_who_hides(way: str, token: list[str]) -> str:
 
 def test_the_token_of_a_run_counts_for_nobody_who_hides(tmp_path: Path) -> None:
     give = f"printf '%s %s' $RELAY_RUN $RELAY_TOKEN > {tmp_path}/token; cat"
-    refusal = re.compile("cannot be told who asks|not known to the broker")
+    refusal = re.compile("cannot tell who is asking|not known to the broker")
     with wrapped(["sh", "-c", give], name="Al") as program:
         wait_registered("Al")
         session = session_pid(program)

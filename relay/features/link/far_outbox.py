@@ -36,6 +36,7 @@ class FarOutbox:
         #: By machine: the first and last number under way, since when the first one is, and
         #: how long until again.
         self._sent: dict[str, tuple[int, int, float, float]] = {}
+        self._connection = 0  # by which that was sent
         self._asked = -ASK
 
     def put(self, message: Accepted, batch: Batch) -> None:
@@ -104,8 +105,10 @@ class FarOutbox:
                 await asyncio.wait_for(self._more.wait(), 1.0)
             self._more.clear()
             if not self._wire.connected.is_set():
-                self._sent.clear()
                 continue
+            if self._connection != self._wire.connection:  # what the server had may be lost
+                self._connection = self._wire.connection
+                self._sent.clear()
             for machine in self._machines(stored=0):
                 with suppress(RelayError):  # ``relay link`` says why
                     await self._send_to(machine)

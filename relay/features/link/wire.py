@@ -99,6 +99,7 @@ class Wire:
         self._refused = ""  # by the server, in its words
         self.arrived: asyncio.Queue[Arrival] = asyncio.Queue(2 * WINDOW)
         self.connected = asyncio.Event()
+        self.connection = 0  # the number of the one that there is, or was last
         self.asked: asyncio.Queue[LiveArrival] = asyncio.Queue(_ASKED)
         #: When each machine was heard of (seconds of the monotonic clock), and its clock then.
         self.heard: dict[str, tuple[float, float]] = {}
@@ -175,12 +176,18 @@ class Wire:
         version = client.connected_server_version
         refuse_old(f"{version.major}.{version.minor}.{version.patch}")
         if link.hosts:
-            await self.make_stream()
+            try:
+                await self.make_stream()
+            except self._nats.js.errors.ServerError:
+                # Its files are gone, say: begun anew it makes others, and what it had is sent again.
+                await asyncio.get_running_loop().run_in_executor(None, self.end_server)
+                raise
             await client.subscribe("join", cb=self._join)
         await client.subscribe(f"_INBOX_{link.name}.arrive", cb=self._message)
         await client.subscribe(f"live.*.{link.name}", cb=self._live)
         await client.subscribe("presence.*", cb=self._presence)
         self.problem = ""
+        self.connection += 1
         self.connected.set()
         await self.arrived.put(Arrival(link.name, "c", b""))
         await closed.wait()
