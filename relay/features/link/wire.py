@@ -176,12 +176,7 @@ class Wire:
         version = client.connected_server_version
         refuse_old(f"{version.major}.{version.minor}.{version.patch}")
         if link.hosts:
-            try:
-                await self.make_stream()
-            except self._nats.js.errors.ServerError:
-                # Its files are gone, say: begun anew it makes others, and what it had is sent again.
-                await asyncio.get_running_loop().run_in_executor(None, self.end_server)
-                raise
+            await self.make_stream()
             await client.subscribe("join", cb=self._join)
         await client.subscribe(f"_INBOX_{link.name}.arrive", cb=self._message)
         await client.subscribe(f"live.*.{link.name}", cb=self._live)
@@ -298,7 +293,7 @@ class Wire:
     async def make_stream(self) -> None:
         """The stream, with a consumer a machine, where the server has none (any more)."""
         from nats.js import api
-        from nats.js.errors import NotFoundError
+        from nats.js.errors import NotFoundError, ServerError
 
         stream = self._client.jetstream()
         try:
@@ -314,18 +309,23 @@ class Wire:
                     max_age=30 * 24 * 3600,
                 )
             )
-        for name in self.link.machines:
-            await stream.add_consumer(
-                STREAM,
-                api.ConsumerConfig(
-                    durable_name=name,
-                    filter_subject=f"relay.*.{name}.*",
-                    deliver_subject=f"_INBOX_{name}.arrive",
-                    ack_policy=api.AckPolicy.EXPLICIT,
-                    ack_wait=30,
-                    max_ack_pending=WINDOW,
-                ),
-            )
+        try:
+            for name in self.link.machines:
+                await stream.add_consumer(
+                    STREAM,
+                    api.ConsumerConfig(
+                        durable_name=name,
+                        filter_subject=f"relay.*.{name}.*",
+                        deliver_subject=f"_INBOX_{name}.arrive",
+                        ack_policy=api.AckPolicy.EXPLICIT,
+                        ack_wait=30,
+                        max_ack_pending=WINDOW,
+                    ),
+                )
+        except ServerError:  # its files are gone, say: the next try makes another one
+            with suppress(Exception):
+                await stream.delete_stream(STREAM)  # who sent what it had sends that again
+            raise
 
     async def new_code(self) -> tuple[Code, float]:
         """A code for one machine, and until when it may be used."""
