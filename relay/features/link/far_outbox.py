@@ -109,6 +109,7 @@ class FarOutbox:
             if self._connection != self._wire.connection:  # what the server had may be lost
                 self._connection = self._wire.connection
                 self._sent.clear()
+                self._asked = -ASK
             for machine in self._machines(stored=0):
                 with suppress(RelayError):  # ``relay link`` says why
                     await self._send_to(machine)
