@@ -364,7 +364,7 @@ def _say_unheard(name: str, plan: Launch) -> None:
 
     if shows_anything(plan.profile):
         serves = "relay send NAME TEXT writes to others, relay inbox --follow shows what comes"
-        said = f"relay does not hear what {name} shows (--hear: it does); {serves}"
+        said = f"relay does not hear what {name} shows (with --hear it does); {serves}"
         print(f"relay: {said}", file=sys.stderr, flush=True)
 
 

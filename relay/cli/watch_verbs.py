@@ -74,7 +74,7 @@ def add(verbs: Parser) -> None:
         nargs="+",
         metavar="NAME",
         offers="names",
-        help="the agents; each of them has to be so",
+        help="the agents; WHAT must hold for each of them",
     )
     wait.add_argument("what", choices=CONDITIONS, metavar="WHAT", help=", ".join(CONDITIONS))
     wait.add_argument("--id", metavar="ID", help="which message (default: your last to it)")

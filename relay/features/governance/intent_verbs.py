@@ -152,7 +152,7 @@ def _allowing(
     if any(map(protected, inside)):
         return [], "no agent ever writes there"
     allowing = [intent for intent, scope in scopes if all(map(scope.allows, inside))]
-    return allowing, "" if allowing else "no scope has it"
+    return allowing, "" if allowing else "no scope includes it"
 
 
 def _read(root: str) -> dict[str, Intent]:

@@ -31,6 +31,7 @@ from relay.features.link.ops import (
     LINK_JOIN,
     LINK_NEW,
     LINK_REMOVE,
+    RIGHTS,
     LinkChange,
     LinkCode,
     LinkJoin,
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
     from relay.features.link.machines import Machines
     from relay.features.link.wire import Wire
 
-#: What may be granted to another machine, beside messages.
-RIGHTS = ("answer", "interrupt", "peek", "person", "transcript")
 _NO_LINK: LinkState = {
     "name": "",
     "server": "",

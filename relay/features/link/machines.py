@@ -15,19 +15,12 @@ from relay.core.agent_names import valid_name
 from relay.core.errors import NotFound, RelayError
 from relay.features.link.far_outbox import FarOutbox
 from relay.features.link.link_records import Presence
-from relay.features.link.ops import Machine
+from relay.features.link.ops import RIGHTS, Machine
 from relay.features.link.wire import Wire
 from relay.protocol.broker import Json
 
 #: Seconds between two reports of this machine's presence.
 TELL = 10.0
-#: What each right allows, in the words of a refusal.
-_WHAT = {
-    "answer": "see and answer what waits for the person",
-    "interrupt": "interrupt",
-    "peek": "see screens",
-    "transcript": "read turns",
-}
 
 
 class Machines:
@@ -86,7 +79,7 @@ class Machines:
         """The refusal of what needs a right that the machine does not have here."""
         rights = " ".join(sorted({*self.rights(machine), right}))
         return RelayError(
-            f"{machine} may not {_WHAT[right]} here",
+            f"{machine} may not {RIGHTS[right]} here",
             hint=f"on {self._wire.link.name}, its person can allow it:"
             f" relay link allow {machine} {rights}",
             code="forbidden",

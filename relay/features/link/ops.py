@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from relay.protocol.op import NotRequired, Op, Record, Request
 
+#: What another machine may be allowed here beside writing, in the words of a refusal.
+RIGHTS = {
+    "answer": "see and answer what waits for the person",
+    "interrupt": "interrupt",
+    "peek": "see screens",
+    "person": "speak as the person",
+    "transcript": "read turns",
+}
+
 
 class Machine(Record):
     """Another machine, as this one knows it."""

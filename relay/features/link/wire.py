@@ -1,6 +1,6 @@
 """The connection of this machine to the link's server, and where it runs here, the server itself.
 
-All of it belongs to the broker's loop; ``nats`` is imported where there is a link alone.
+All of it belongs to the broker's loop; ``nats`` is imported only where there is a link.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sysconfig
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -41,8 +42,6 @@ SOON, AGAIN, ANSWER = 0.1, 1.0, 5.0
 _ASKED = 64
 #: Seconds until a silent machine counts as away.
 AWAY = 35.0
-#: How often a machine that joins tries to connect.
-_TRIES = 3
 
 
 def nats_module() -> Any:
@@ -96,6 +95,8 @@ class Wire:
         self._nats = nats_module()
         self._client: Any = None
         self._server: subprocess.Popen[bytes] | None = None
+        self._server_lock = threading.Lock()
+        self._has_ended = False  # no server is started any more
         self._refused = ""  # by the server, in its words
         self.arrived: asyncio.Queue[Arrival] = asyncio.Queue(2 * WINDOW)
         self.connected = asyncio.Event()
@@ -247,24 +248,25 @@ class Wire:
 
     def _start_server(self) -> None:
         """A thread: start the server, unless it runs."""
-        if self._server is not None and self._server.poll() is None:
-            return
-        self._end_left_over()
-        program = Path(sysconfig.get_path("scripts"), "nats-server")
-        if not program.exists():
-            from relay.core.extras import adding
+        with self._server_lock:
+            if self._has_ended or (self._server is not None and self._server.poll() is None):
+                return
+            self._end_left_over()
+            program = Path(sysconfig.get_path("scripts"), "nats-server")
+            if not program.exists():
+                from relay.core.extras import adding
 
-            raise UsageError("nats-server is not installed", hint=adding("link"))
-        self.folder.write_server(self.link)
-        with open(self.folder.path / "server.log", "ab") as log:
-            self._server = subprocess.Popen(
-                [program, "-c", self.folder.conf],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder.path,
-                start_new_session=True,
-            )
+                raise UsageError("nats-server is not installed", hint=adding("link"))
+            self.folder.write_server(self.link)
+            with open(self.folder.path / "server.log", "ab") as log:
+                self._server = subprocess.Popen(
+                    [program, "-c", self.folder.conf],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=self.folder.path,
+                    start_new_session=True,
+                )
 
     def _end_left_over(self) -> None:
         """End servers of earlier brokers, which were killed: their port is needed. What they hold
@@ -376,16 +378,18 @@ class Wire:
             await self._client.jetstream().delete_consumer(STREAM, name)
 
     def end_server(self) -> None:
-        """A thread: end the server, if it runs here."""
+        """A thread: end the server, if it runs here, also one that is just being started."""
         if not self.link.hosts:
             return
-        self._signal(signal.SIGTERM)
-        if self._server is not None:
-            try:
-                self._server.wait(3)
-            except subprocess.TimeoutExpired:
-                self._server.kill()
-                self._server.wait()
+        with self._server_lock:
+            self._has_ended = True
+            self._signal(signal.SIGTERM)
+            if self._server is not None:
+                try:
+                    self._server.wait(3)
+                except subprocess.TimeoutExpired:
+                    self._server.kill()
+                    self._server.wait()
 
 
 def _local(link: Link) -> str:
@@ -395,19 +399,24 @@ def _local(link: Link) -> str:
 async def enrol(code: Code, certificate: str, name: str, folder: LinkFolder) -> list[str]:
     """Ask the server's machine to take this one in. Returns the names of the machines of the link,
     as far as they are known. Raises RelayError."""
-    for tries_left in reversed(range(_TRIES)):
+    for wait in (AGAIN, AGAIN, 0.0):
         try:
             return await _ask_in(code, certificate, name, folder.public_key())
-        except _NoAnswer:
-            if await _is_in(code, certificate, name, folder.seed()):
-                return [code.host]
-            if not tries_left:
-                raise
-        await asyncio.sleep(AGAIN)  # while another machine is taken in, the server ends connections
-    raise AssertionError("unreachable")
+        except (_CodeRefused, _NoAnswer) as error:
+            problem = error
+        if await _is_in(code, certificate, name, folder.seed()):
+            return [code.host]
+        if isinstance(problem, _CodeRefused):
+            break
+        await asyncio.sleep(wait)  # while another machine is taken in, the server ends connections
+    raise problem
 
 
-class _NoAnswer(UsageError):
+class _CodeRefused(UsageError):
+    """The server does not take the code. Perhaps this machine has been taken in by it already."""
+
+
+class _NoAnswer(RelayError):
     """The connection ended before an answer came: this machine may have been taken in or not."""
 
 
@@ -431,9 +440,8 @@ async def _ask_in(code: Code, certificate: str, name: str, key: str) -> list[str
     except RelayError:
         raise
     except Exception as error:
-        # The server ends the connections of a code once a machine has joined with it.
-        if "uthorization" in str(error) or (client is not None and not client.is_connected):
-            raise _NoAnswer(
+        if "uthorization" in str(error):
+            raise _CodeRefused(
                 "the code was used already, or is too old",
                 hint="make another one on the other machine: relay link new",
             ) from error

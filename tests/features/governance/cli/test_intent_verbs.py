@@ -68,7 +68,7 @@ def test_check_says_which_intents_allow_a_path(relay: Run, project: Path) -> Non
     rows = {row["path"]: (row["intents"], row["why"]) for row in json.loads(found.stdout)}
     assert rows == {
         "new/a.py": (["INT-001"], ""),
-        "keys.py": ([], "no scope has it"),
+        "keys.py": ([], "no scope includes it"),
         "../docs/a.md": (["docs"], ""),
         "../.git/config": ([], "no agent ever writes there"),
         "../../x": ([], f"it is not in {project}"),
