@@ -271,9 +271,10 @@ class Wire:
     def _end_left_over(self) -> None:
         """End servers of earlier brokers, which were killed: their port is needed. What they hold
         is sent again."""
+        # -ww: else lines are cut where COLUMNS is in the environment.
         with suppress(OSError, subprocess.SubprocessError):
             shown = subprocess.run(
-                ["ps", "-axo", "pid=,args="], capture_output=True, text=True, timeout=ANSWER
+                ["ps", "-axwwo", "pid=,args="], capture_output=True, text=True, timeout=ANSWER
             ).stdout
             for row in shown.splitlines():
                 if row.endswith(f" -c {self.folder.conf}"):

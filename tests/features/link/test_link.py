@@ -80,6 +80,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def running() -> str:
+    """The command lines of all processes."""
+    return subprocess.check_output(["ps", "-axwwo", "args="], text=True)
+
+
 def end(machine: MachineUnderTest) -> None:
     """End its broker, and with it the server, though the broker may have been killed."""
     machine.ask(LINK)
@@ -100,6 +105,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[MachineU
         until(lambda: all(row["here"] for row in laptop.ask(LINK)["machines"]))
         until(lambda: all(row["here"] for row in server.ask(LINK)["machines"]))
         yield found
+    until(lambda: str(laptop.folder.conf) not in running())  # its server
 
 
 def signal_server(laptop: MachineUnderTest, number: int) -> int:
@@ -433,9 +439,10 @@ def test_a_full_stream_is_said_and_nothing_is_lost(machines: list[MachineUnderTe
 
 @pytest.mark.parametrize("cycles", [int(os.environ.get("RELAY_LINK_CYCLES", "5"))])
 def test_kills_partitions_and_lost_stores_lose_double_and_disorder_nothing(
-    machines: list[MachineUnderTest], cycles: int
+    machines: list[MachineUnderTest], cycles: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     laptop, server, _ = machines
+    monkeypatch.setenv("COLUMNS", "80")  # as in many a shell: ps cuts its lines there
     expected: list[str] = []
     for cycle in range(cycles):
         for _ in range(3):
