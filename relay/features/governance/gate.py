@@ -377,9 +377,6 @@ class Gate:
         for target in inside:
             if not scope.allows(target.key or ""):
                 return refusals.scope_violation(intent, target.key or ".")
-        for folder in plan.vast:
-            if not scope.allows_tree(folder):
-                return refusals.scope_violation(intent, folder)
         return None
 
     def _take(
