@@ -37,6 +37,7 @@ from relay.features.governance.start import (
     with_governance,
 )
 from relay.hooks.events import HookEventName
+from relay.session.feature_parts import FeatureParts
 from relay.session.session_commands import FeatureCommand
 
 INTENTS = """\
@@ -79,7 +80,8 @@ class Bench:
 
     def again(self) -> GovernanceSession:
         """Another session of the same run, as after a kill."""
-        return GovernanceSession(self.agent, self._open, self, door=cast(ContextDoor, self))
+        parts, door = cast(FeatureParts, self), cast(ContextDoor, self)
+        return GovernanceSession(self.agent, self._open, parts, door=door)
 
     def _open(self, root: str) -> GovernedProject:
         if self.broken is not None:
