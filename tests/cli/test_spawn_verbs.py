@@ -158,7 +158,7 @@ def test_what_an_agent_asks_at_its_start_is_shown_with_the_command_that_answers_
     shown = told
     assert "  | Trust it?\n  > 1: No, exit\n    2: Yes\n" in shown.out
     assert shown.err.splitlines() == [
-        "Bob is blocked (asks: Trust it?); relay attach Bob shows it",
+        "Bob asks you something; relay attach Bob shows it",
         "Bob asks: relay answer Bob 1 or 2",
     ]
 
