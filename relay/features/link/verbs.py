@@ -26,6 +26,7 @@ def add(verbs: Parser) -> None:
         "link",
         "relay link new                  (prints a code; then, on the other machine:)\n"
         "  relay link join relay1:…\n"
+        "  relay link join ssh://me@server (instead of both, where ssh gets there)\n"
         '  relay send Bob@server "are you there?"',
         "Agents on several machines write to each other. See docs/many-machines.md.",
     ).add_subparsers(metavar="list|new|join|allow|remove", alone="list")

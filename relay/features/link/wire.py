@@ -198,7 +198,10 @@ class Wire:
         self.connection += 1
         self.connected.set()
         await self.arrived.put(Arrival(link.name, "c", b""))
-        await closed.wait()
+        while not client.is_closed:  # of a dead network the callback hears half a minute later
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN):
+                    await closed.wait()
         self.problem = self._refused or f"the connection to {link.server} has ended"
 
     async def _message(self, message: Any) -> None:
