@@ -69,10 +69,11 @@ class SshWay:
                 words += [letter, value]
         return [*words, *options, "--", self.host]
 
-    def as_typed(self, *words: str) -> str:
-        """The command that a person can try."""
+    def as_typed(self, command: str, *options: str) -> str:
+        """ssh to there with this command, for a person to try."""
         port = ["-p", self.port] if self.port else []
-        return " ".join(["ssh", *port, f"{self.user}{self.user and '@'}{self.host}", *words])
+        where = f"{self.user}{self.user and '@'}{self.host}"
+        return " ".join(["ssh", *options, *port, where, command])
 
 
 def new_code(way: SshWay) -> str:
@@ -135,9 +136,8 @@ class Tunnel:
         if self._words and (error is None or isinstance(error, Exception)):
             raise RelayError(
                 f"{self._way}: {self._words}",
-                hint="relay keeps the connection without a terminal, so ssh must not ask for"
-                f" anything: {self._way.as_typed('-o', 'BatchMode=yes', 'true')} shows whether it"
-                " does; ssh-copy-id and ssh-add are the usual ways",
+                hint="there is no terminal for relay's connection, so ssh must ask nothing"
+                f" (ssh-copy-id, ssh-add); try: {self._way.as_typed('true', '-oBatchMode=yes')}",
             ) from error
 
     async def _accept(self) -> None:
