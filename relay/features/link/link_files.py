@@ -54,6 +54,12 @@ class Link:
     machines: dict[str, str] = field(default_factory=dict)
     secret: str = ""  # of the code that may be used
     until: float = 0.0
+    ssh: str = ""  # the way there, where it goes through ssh: ssh://…
+
+    @property
+    def server(self) -> str:
+        """Where the server is, for a person."""
+        return self.ssh or self.address
 
     @property
     def hosts(self) -> bool:
@@ -188,10 +194,9 @@ class LinkFolder:
                     },
                 }
             )
-        host, _, port = link.address.rpartition(":")
-        is_local = host == "localhost" or host.startswith("127.")  # others come by ssh
+        port = link.address.rpartition(":")[2]
         conf = {
-            "host": "127.0.0.1" if is_local else "0.0.0.0",
+            "host": "127.0.0.1" if is_local(link.address) else "0.0.0.0",
             "port": int(port),
             "max_payload": PAYLOAD,
             "max_pending": 4 * PAYLOAD,
@@ -241,11 +246,16 @@ def context_for(certificate: str) -> ssl.SSLContext:
     return context
 
 
+def is_local(address: str) -> bool:
+    """Whether ``HOST:PORT`` is reached from that machine alone: others come by ssh."""
+    return address.startswith(("localhost:", "127."))
+
+
 def fetch_certificate(code: Code) -> str:
     """The certificate of the server at the code's address. A thread's work. Raises UsageError where
     it is not the one that the code names, and OSError."""
     host, _, port = code.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as plain:
+    with socket.create_connection((host, int(port)), timeout=20) as plain:
         while plain.recv(1) not in (b"\n", b""):  # INFO, before TLS begins
             pass
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -29,8 +29,10 @@ from relay.core.paths import Home
 from relay.features.link.link_files import Code, LinkFolder, context_for
 from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE
 from relay.features.link.wire import refuse_old
+from relay.features.mcp.mcp_tools import ToolCaller
 from relay.ledger.reading import query
-from relay.protocol.agent_ops import AGENTS, ANSWER, ELSEWHERE
+from relay.protocol.agent_ops import AGENT_STATE, AGENTS, ANSWER, ELSEWHERE
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
 from relay.protocol.message_ops import INBOX, READ, SEND, SENT
 from relay.protocol.op import by_name
 from tests.broker.support import Session, kill_broker, stop_broker
@@ -239,6 +241,38 @@ def test_the_screen_of_an_agent_elsewhere_is_shown_where_its_machine_allows_it(
         laptop.ask(ELSEWHERE, machine="server", asked="stop", fields={}, timeout=20)
 
 
+def test_an_answer_from_elsewhere_says_who_gave_it(machines: list[MachineUnderTest]) -> None:
+    laptop, server, _ = machines
+    server.ask(LINK_ALLOW, machine="laptop", rights=["answer"])
+
+    def elsewhere(op: Any, **fields: Any) -> Any:
+        asked = {"machine": "server", "asked": str(op), "fields": fields}
+        return laptop.ask(ELSEWHERE, timeout=30, **asked)["answer"]
+
+    asks: Any = {"id": "question-1", "what": "sure?", "chosen": 0, "since_ms": 1}
+    asks["choices"] = [{"key": "y", "label": "Yes"}, {"key": "n", "label": "No"}]
+
+    async def answer() -> None:
+        async with Session(server.home, "Bob") as bob:
+            await bob.client.request(AGENT_STATE, state="idle", question=asks)
+            [item] = (await asyncio.to_thread(elsewhere, ITEMS))["rows"]
+            given: Any = {"id": item["id"], "choice": "yes", "note": "go on", "by": "Eve"}
+            async with asyncio.TaskGroup() as tasks:
+                going = tasks.create_task(asyncio.to_thread(elsewhere, ITEM_ANSWER, **given))
+                [push] = await bob.until(lambda: [p for p in bob.pushes if p["push"] == "ask"])
+                await bob.client.request(ANSWER, id=push["id"], response={"gone": True})
+            assert going.result()["by"] == f"{ME}@laptop"
+
+    asyncio.run(answer())
+    [[meta]] = query(server.home.ledger, "SELECT meta_json FROM events WHERE kind='answer'", 2).rows
+    stored = json.loads(str(meta))["meta"]
+    assert (stored["by"], stored["note"]) == (f"{ME}@laptop", "go on")
+
+
+async def no_progress(seconds: float) -> None:
+    """Nobody looks."""
+
+
 def test_everyone_and_a_channel_are_one_copy_a_machine_given_out_there(
     machines: list[MachineUnderTest],
 ) -> None:
@@ -256,6 +290,12 @@ def test_everyone_and_a_channel_are_one_copy_a_machine_given_out_there(
         ):
             await bob.client.request(by_name("channel_join"), channel="#build")
             await asyncio.to_thread(until, is_known)
+            tools = ToolCaller(cid.client, {}, {}, "/")
+            shown = json.loads(await tools.call("agents", {}, no_progress))
+            assert shown["elsewhere"] == [
+                {"name": "Ann@server", "here": True},
+                {"name": "Bob@server", "here": True},
+            ]
             await asyncio.to_thread(laptop.send, "*", "to all")
             for one in (ann, bob, cid):
                 await one.until(one.delivered)
