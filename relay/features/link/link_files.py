@@ -205,6 +205,8 @@ class LinkFolder:
             "tls": {
                 "cert_file": str(self.path / "server.crt"),
                 "key_file": str(self.path / "server.key"),
+                # Who could say that there is no TLS, in the server's place, would be told all.
+                "handshake_first": True,
             },
             "authorization": {"users": users},
         }
@@ -255,13 +257,13 @@ def fetch_certificate(code: Code) -> str:
     """The certificate of the server at the code's address. A thread's work. Raises UsageError where
     it is not the one that the code names, and OSError."""
     host, _, port = code.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as plain:
-        while plain.recv(1) not in (b"\n", b""):  # INFO, before TLS begins
-            pass
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with context.wrap_socket(plain) as secure:
-            der = secure.getpeercert(binary_form=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection((host, int(port)), timeout=20) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
+        der = secure.getpeercert(binary_form=True)
     if der is None or hashlib.sha256(der).hexdigest() != code.pin:
         raise UsageError(
             f"the server at {code.address} is another one than the code names",
