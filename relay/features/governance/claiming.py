@@ -27,8 +27,8 @@ from relay.protocol.agent_ops import AGENTS
 
 if TYPE_CHECKING:
     from relay.features.governance.claims import FolderClaims
+    from relay.features.governance.gate import Gate
     from relay.features.governance.governance_store import Lease
-    from relay.features.governance.governed_project import GovernedProject
     from relay.session.feature_parts import FeatureParts
 
 #: Seconds between two looks at who works here, and that one may take; that a call waits for its
@@ -46,7 +46,7 @@ class Waits:
         self._leases: BoundedDict[tuple[str, str], Lease] = BoundedDict(FILES)
         self._watched = False
 
-    def add(self, leases: Sequence[Lease], known: FolderClaims | GovernedProject) -> None:
+    def add(self, leases: Sequence[Lease], known: FolderClaims | Gate) -> None:
         """Wait for these."""
         for one in leases:
             self._leases[one.root, one.path] = one
@@ -54,7 +54,7 @@ class Waits:
             self._watched = True
             self._parts.spawn(self._watch(known))
 
-    async def _watch(self, known: FolderClaims | GovernedProject) -> None:
+    async def _watch(self, known: FolderClaims | Gate) -> None:
         try:
             while self._leases:  # no lease lasts longer than its deadline
                 await asyncio.sleep(POLL)
@@ -93,7 +93,8 @@ class Claiming:
             if self._claims is None:
                 self._claims = await asyncio.to_thread(self._opened)
             async with asyncio.timeout(TAKES):
-                clash = await asyncio.to_thread(self._claims.clash, call, now_ms)
+                asked = self._claims.call(call)
+                clash = await asyncio.to_thread(self._claims.before, asked, now_ms)
             if not clash:
                 return ""
             if self._refuse:
@@ -106,7 +107,7 @@ class Claiming:
         """The call is over; what the agent is told with the answer. Never raises."""
         with _contained():
             if self._claims is not None:
-                await asyncio.to_thread(self._claims.done, call)
+                await asyncio.to_thread(self._claims.after, self._claims.call(call))
         return self._texts.pop(_id(call), "")
 
     async def turn_ended(self) -> None:

@@ -182,7 +182,7 @@ class GovernanceSession(SessionFeature):
         if project is not None:
             refused = await project.before(call, seconds)
             if refused and self._waits is not None:
-                self._waits.add(project.waits(), project)
+                self._waits.add(project.waits(), project.gate)
         elif self._claiming is not None:
             refused = await self._claiming.before(call)
         if not refused and (project is not None or self._claiming is not None):
@@ -391,7 +391,7 @@ class GovernanceSession(SessionFeature):
                 held = await self._claiming.holds()
             with contextlib.suppress(RelayError):
                 if self._project is not None:
-                    held = await asyncio.to_thread(self._project.holds)
+                    held = await asyncio.to_thread(self._project.gate.holds)
             self._parts.remark(held_remark(held))
 
     async def _turn_over(self, project: GovernedProject, chosen: bool) -> None:
