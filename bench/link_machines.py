@@ -108,8 +108,9 @@ class LightMachine:
 
 async def _until_known(machines: Sequence[LightMachine]) -> None:
     async with asyncio.timeout(_PATIENCE):
-        while not all(one.knows(machines) for one in machines):
-            await asyncio.sleep(0.02)
+        for one in machines:
+            while not one.knows(machines):
+                await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
