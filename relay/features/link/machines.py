@@ -127,7 +127,8 @@ class Machines:
             pause = seconds_between(self._count())
             self._wire.away = AWAY * pause / TELL
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
             self._news.clear()
 
     def _count(self) -> int:
