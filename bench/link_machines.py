@@ -141,7 +141,7 @@ async def linked(root: Path, count: int) -> AsyncIterator[list[LightMachine]]:
 async def _joined(root: Path, machines: list[LightMachine]) -> float:
     """Seconds until one more machine is taken in, and it and all others know each other."""
     host = machines[0].wire
-    code, _ = await host.new_code()
+    code, _ = await host.new_code(host.link.address)
     folder = LinkFolder(str(root))
     root.mkdir()
     begin = time.perf_counter()
@@ -173,6 +173,7 @@ async def _consumers(host: LightMachine) -> int:
     client = await nats.connect(
         f"tls://{link.address}",
         tls=context_for(link.certificate),
+        tls_handshake_first=True,
         nkeys_seed_str=folder.seed().decode(),
     )
     try:

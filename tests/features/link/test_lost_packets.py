@@ -1,4 +1,4 @@
-"""Two machines, each with a network of its own (Linux namespaces), between which packets get lost."""
+"""Two machines with a network each (Linux namespaces), between which packets get lost."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from tests.features.link.test_link import ME, MachineUnderTest, until
 
 pytest.importorskip("nats", reason="relay[link] is not installed")
 
-_LAPTOP, _SERVER = "10.77.0.1", "10.77.0.2"
+_ADDRESSES = {"left": "10.77.0.1", "right": "10.77.0.2"}
 #: The broker, to which a machine that has been silent for 7 seconds is away.
 _BROKER = (
-    "import sys; from relay.features.link import machines; machines.TELL = 1.0; machines.AWAY = 7.0;"
+    "import sys; from relay.features.link import machines;"
+    "machines.TELL, machines.AWAY = 1.0, 7.0;"
     "from relay.broker.main import main; sys.exit(main())"
 )
 
@@ -36,8 +37,13 @@ def has_namespaces() -> bool:
     return subprocess.run(["unshare", "-rn", "sh", "-c", made], capture_output=True).returncode == 0
 
 
+def _card(end: str) -> str:
+    """The address of the network card at this end of the cable; of another one elsewhere."""
+    return f"02:00:00:00:00:0{(*_ADDRESSES, end).index(end)}"
+
+
 class Network:
-    """A cable between the networks of two machines, by a shell in that of the laptop."""
+    """A cable between the networks of two machines, by a shell in the left one."""
 
     def __init__(self) -> None:
         self._shell = subprocess.Popen(
@@ -51,8 +57,8 @@ class Network:
         self._run("ip link set lo up")
         self._run("ip link add left type veth peer name right")
         self._run(f"ip link set right netns {self._there}")
-        for end, address, number in (("left", _LAPTOP, 1), ("right", _SERVER, 2)):
-            self._run(f"ip link set {end} address 02:00:00:00:00:0{number} up", end)
+        for end, address in _ADDRESSES.items():
+            self._run(f"ip link set {end} address {_card(end)} up", end)
             self._run(f"ip address add {address}/24 dev {end}", end)
 
     def _say(self, line: str) -> str:
@@ -75,9 +81,9 @@ class Network:
     def lose_packets(self, *, all_of_them: bool) -> None:
         """Send packets to a card that is not there, without a word to the sender; or to the right
         one again."""
-        left, right = ("09", "09") if all_of_them else ("02", "01")
-        for end, address, card in (("left", _SERVER, left), ("right", _LAPTOP, right)):
-            what = f"{address} lladdr 02:00:00:00:00:{card} dev {end} nud permanent"
+        for end, other in (("left", "right"), ("right", "left")):
+            card = _card("nowhere" if all_of_them else other)
+            what = f"{_ADDRESSES[other]} lladdr {card} dev {end} nud permanent"
             self._run(f"ip neighbour replace {what}", end)
 
     def close(self) -> None:
@@ -107,7 +113,7 @@ def test_messages_wait_until_packets_arrive_again(
         for machine, end in ((server, "left"), (laptop, "right")):
             network.start_broker(machine, end)
             ends.callback(stop_broker, machine.home)
-        made = server.ask(LINK_NEW, name="server", address=_LAPTOP)
+        made = server.ask(LINK_NEW, name="server", address=_ADDRESSES["left"])
         laptop.ask(LINK_JOIN, code=made["code"], name="laptop")
 
         def is_here() -> bool:
@@ -132,5 +138,4 @@ def test_messages_wait_until_packets_arrive_again(
         os.kill(broker, signal.SIGCONT)
         until(lambda: laptop.inbox() == bodies)
         until(lambda: server.inbox() == (["m0"] if sleeps else bodies))
-        for machine in (server, laptop):
-            until(lambda at=machine: {state for state, _ in at.sent()} == {"delivering"})
+        until(lambda: {state for state, _ in server.sent() + laptop.sent()} == {"delivering"})
