@@ -3,6 +3,8 @@
 The server, its configuration, the stream, the keys, the subjects and the enrolment are relay's own.
 The machines are light: all in this process, with relay's connection (``Wire``) and its presence,
 but without a broker and a ledger of their own, so what a machine stores is not in the figures.
+
+``--simulate 1000``: what can be measured of so many machines without them, and arithmetic.
 """
 
 from __future__ import annotations
@@ -10,21 +12,29 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sqlite3
 import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from relay.broker.client import connect
+from relay.core.errors import RelayError
 from relay.core.log import Log
+from relay.core.paths import Home
 from relay.features.link.link_files import STREAM, Link, LinkFolder, context_for
 from relay.features.link.link_records import FarMessage, Presence, Receipts
 from relay.features.link.machines import FEW, TELL, seconds_between
+from relay.features.link.ops import LINK_NEW
 from relay.features.link.wire import AWAY, Wire, enrol
+from relay.protocol.agent_ops import AGENTS as AGENTS_OP
+from relay.protocol.broker_ops import STOP
+from relay.protocol.message_ops import SEND
 
 #: Agents of each machine, and messages of which each waits for its receipt.
 AGENTS, MESSAGES = 50, 50
@@ -116,9 +126,7 @@ async def _until_known(machines: Sequence[LightMachine]) -> None:
 @asynccontextmanager
 async def linked(root: Path, count: int) -> AsyncIterator[list[LightMachine]]:
     """So many machines that know each other, the first with the server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     names = [f"machine-{number}" for number in range(count)]
     folders = {name: LinkFolder(str(root / name)) for name in names}
     for name in names:
@@ -203,6 +211,102 @@ async def _measured(root: Path, count: int) -> Figures:
         }
         figures["one more, s"] = await _joined(root / "new", machines)
         return figures
+
+
+async def _server_alone(root: Path, count: int) -> Figures:
+    """The server with so many keys and consumers, and none of the machines but its own."""
+    names = ["host", *(f"machine-{number}" for number in range(1, count))]
+    keys = {}
+    for name in names:
+        (root / name).mkdir()
+        keys[name] = LinkFolder(str(root / name)).public_key()
+    folder = LinkFolder(str(root / "host"))
+    link = Link("host", f"127.0.0.1:{free_port()}", "host", folder.certificate(), keys)
+    host = LightMachine(root / "host", link)
+    host.begin()
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await host.wire.connected.wait()
+        begin = time.perf_counter()
+        await host.wire.users_changed()
+        return {
+            "server MB": _memory(int(folder.pid.read_text())),
+            "users file kB": len(folder.conf.read_bytes()) / 1024,
+            "a change of the users, s": time.perf_counter() - begin,
+        }
+    finally:
+        await host.end()
+
+
+def _broker_alone(root: Path, count: int) -> Figures:
+    """What a broker does that knows so many machines with AGENTS each."""
+    home = Home(str(root))
+    home.create()
+    with connect(home) as client:
+        address = f"127.0.0.1:{free_port()}"
+        client.request(LINK_NEW, deadline=60, name="host", address=address)
+    stop(home)
+    with closing(sqlite3.connect(home.ledger)) as ledger, ledger:
+        for number in range(1, count):
+            agents = [f"agent-{number}-{one}" for one in range(AGENTS)]
+            row = f"machine-{number}", json.dumps(agents)
+            ledger.execute("INSERT INTO link_machines (name, told) VALUES (?,?)", row)
+    try:
+        with connect(home) as client:
+
+            def timed(op: Any, **fields: Any) -> tuple[float, Any]:
+                begin = time.perf_counter()
+                answer = client.request(op, deadline=60, **fields)
+                return (time.perf_counter() - begin) * 1e3, answer
+
+            client.request(AGENTS_OP)
+            agents_ms, known = timed(AGENTS_OP)
+            one_ms, _ = timed(SEND, to="agent-1-1", body="x")
+            all_ms, sent = timed(SEND, to="*", body="x")
+            return {
+                "agents elsewhere": float(len(known["elsewhere"])),
+                "relay agents: ms in the broker": agents_ms,
+                "relay agents: MB": len(json.dumps(known)) / 2**20,
+                "a message to one, ms": one_ms,
+                "a message to *, ms": all_ms,
+                "a message to *, copies": float(len(sent["deliveries"])),
+            }
+    finally:
+        stop(home)
+
+
+def simulate(count: int) -> None:
+    """What can be told of a link of so many machines without them, and arithmetic for the rest."""
+    pause = seconds_between(count)
+    names = [f"agent-{number}-{number}" for number in range(AGENTS)]
+    size = len(json.dumps({"agents": names, "clock": time.time()}))
+    figures = {
+        "seconds between presences": pause,
+        "presences/s at the server": count * (count - 1) / pause,
+        "presences/s at a machine": (count - 1) / pause,
+        "presence MB/s at the server": count * (count - 1) / pause * size / 2**20,
+    }
+    with tempfile.TemporaryDirectory(prefix="relay-bench-") as folder:
+        figures |= asyncio.run(_server_alone(Path(folder), count))
+    with tempfile.TemporaryDirectory(prefix="relay-bench-") as folder:
+        figures |= _broker_alone(Path(folder) / "home", count)
+    for name, figure in figures.items():
+        print(f"{name:<32}{figure:12,.1f}")
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def stop(home: Home) -> None:
+    """Stop the broker, and wait for its end."""
+    with suppress(RelayError), connect(home, start=False) as client:
+        client.request(STOP)
+    while Path(home.broker_socket).exists():
+        time.sleep(0.02)
 
 
 def measure(sizes: Sequence[int], rounds: int, *, as_json: bool) -> None:
