@@ -25,6 +25,7 @@ import msgspec
 
 from relay.broker.client import connect
 from relay.core.errors import RelayError
+from relay.core.files import is_locked
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.features.link.link_files import STREAM, Link, LinkFolder, context_for
@@ -305,7 +306,7 @@ def stop(home: Home) -> None:
     """Stop the broker, and wait for its end."""
     with suppress(RelayError), connect(home, start=False) as client:
         client.request(STOP)
-    while Path(home.broker_socket).exists():
+    while is_locked(home.broker_lock):  # it ends its server, too
         time.sleep(0.02)
 
 
