@@ -23,7 +23,7 @@ from relay.protocol.broker import Json
 #: so many a second.
 TELL, HEARD = 10.0, 10
 #: Up to so many machines all tell at once whom they have when one comes.
-FEW = 100
+FEW = 200
 #: Seconds after which the ledger hears again that a machine is there.
 _NOTED = 60
 
