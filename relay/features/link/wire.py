@@ -196,7 +196,8 @@ class Wire:
         async def lost() -> None:
             closed.set()
 
-        self._client = client = await self._nats.connect(
+        self._client = client = self._nats.NATS()
+        await client.connect(
             url,
             **options,
             name=link.name,
@@ -223,7 +224,8 @@ class Wire:
         await client.subscribe(f"live.*.{link.name}", cb=self._live)
         await client.subscribe("presence.*", cb=self._presence)
         if login is not None:
-            await client.flush(ANSWER)
+            for _ in range(2):  # the first ping may overtake what was subscribed to
+                await client.flush(ANSWER)
             if self._refused:
                 raise RelayError(self._refused)
         self.problem = ""
