@@ -109,10 +109,13 @@ class _OpenLink:
         try:
             await asyncio.wait_for(self.wire.connected.wait(), 30 if self.wire.link.ssh else 15)
         except TimeoutError as error:
-            raise RelayError(
-                f"the link does not work: {self.wire.problem or 'no answer'}",
-                hint=f"the server's log is in {self.wire.folder.path}",
-            ) from error
+            link, hint = self.wire.link, ""
+            if link.hosts:
+                hint = f"the server's log is in {self.wire.folder.path}"
+            elif link.urls:
+                hint = f"relay link use --needs --name {link.name} prints what it must allow"
+            problem = self.wire.problem or "no answer"
+            raise RelayError(f"the link does not work: {problem}", hint=hint) from error
 
     async def end(self) -> None:
         """End the connection, and the server that runs here."""
@@ -272,16 +275,17 @@ class LinkFeature(BrokerFeature):
         return None
 
     async def _use(self, link: Link) -> LinkJoined:
+        from relay.features.link.own_server import Login
         from relay.features.link.wire import nats_module
 
         nats_module()
+        Login(link.urls[0], link.creds)  # the file can be read
         self._folder.write(link)
         opened = self._begin(link)
         try:
             await opened.wait_connected()
-        except RelayError as error:
+        except RelayError:
             await self._leave(opened)
-            error.hint = f"relay link use --needs --name {link.name} prints what it must allow"
             raise
         return {"name": link.name, "server": link.server, "machines": []}
 

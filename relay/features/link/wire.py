@@ -145,7 +145,7 @@ class Wire:
                 self.problem = error.message
             except Exception as error:
                 self.problem = (
-                    self._refused or f"{self.link.server}: {error or type(error).__name__}"
+                    f"{self.link.server}: {self._refused or error or type(error).__name__}"
                 )
             finally:
                 if self.connected.is_set():
@@ -166,8 +166,8 @@ class Wire:
         elif link.urls:
             from relay.features.link.own_server import Login
 
-            self._tries += 1  # one after the other
-            url = link.urls[self._tries % len(link.urls)]
+            url = link.urls[self._tries % len(link.urls)]  # one after the other
+            self._tries += 1
             login = Login(url, link.creds)
             await self._connect(url, login)
         else:
@@ -203,6 +203,8 @@ class Wire:
             name=link.name,
             inbox_prefix=f"_INBOX_{link.name}",
             allow_reconnect=False,
+            max_reconnect_attempts=1,  # counts for the first connection, too
+            reconnect_time_wait=SOON,
             connect_timeout=CONNECTED_BY_SSH if link.ssh else ANSWER,
             ping_interval=5,
             max_outstanding_pings=2,
