@@ -476,7 +476,7 @@ def _route(opened: _OpenLink, name: str, machine: str, fields: Send) -> Route:
             hint="put it into a file, or have its max_payload raised",
             code="too_large",
         )
-    waiting = opened.outbox.waiting().get(machine, 0)
+    waiting = opened.outbox.waiting_for(machine)
     if waiting >= OUTBOX:
         raise RelayError(
             f"{waiting} messages wait for {machine} already",
