@@ -157,7 +157,9 @@ def _print_agents_now(rows: list[AgentRow]) -> None:
         for remark in row["notes"]:
             output.data(f"  ! {remark}")
     gone = len(rows) - len(here)
+    kept = sum(row["unread"] for row in rows if row["state"] == "gone")
     ended = f"{gone} that ended" if gone else ""
+    ended += f", with {kept:,} unread" if kept else ""
     if not here:
         hint = "relay wrap --name Bob -- claude starts one"
         output.data(f"no agent runs{ended and f' ({ended})'}: {hint}")
@@ -168,7 +170,9 @@ def _print_agents_now(rows: list[AgentRow]) -> None:
 def _print_work(found: Json) -> None:
     """What is under way beside the agents themselves."""
     queued = sum(number for name, number in found["counts"].items() if name != "events")
-    if queued := queued - found["held"]:
+    # What is kept for agents that have ended stands with them.
+    kept = sum(row["unread"] for row in found["agents"] if row["state"] == "gone")
+    if (queued := queued - found["held"] - kept) > 0:
         plural = "" if queued == 1 else "s"
         output.data(f"{queued:,} message{plural} on the way: relay history")
     if any(found["dispatches"].values()):
