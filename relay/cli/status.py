@@ -116,8 +116,8 @@ def status_verb(options: Any) -> int:
         return 0
     if not found["problem"]:  # else nobody knows who runs
         _print_agents_now(rows)
-    if waiting or found["held"]:
-        output.toned([(waiting or f"{found['held']:,} held", "need"), (": relay items", "")])
+    if waiting:
+        output.toned([(waiting, "need"), (": relay items", "")])
     _print_work(found)
     from relay.core.features import modules  # functools: relay agents does without
 
@@ -229,9 +229,10 @@ def _asked(home: Home) -> tuple[Json, list[AgentRow], str]:
     try:
         with connect(home, start=False, deadline=_ANSWER_WITHIN) as client:
             answer = client.request(STATUS)
-            waiting = (
-                waiting_words(client.request(ITEMS).get("rows", [])) if client.is_person else ""
-            )
+            if client.is_person:
+                waiting = waiting_words(client.request(ITEMS).get("rows", []))
+            else:
+                waiting = f"{answer['parked']:,} held" if answer["parked"] else ""
     except BrokerUnavailable as error:
         problem = error.line
         if error.code == NONE_RUNS:
