@@ -232,7 +232,7 @@ def answer_verb(options: Options) -> int:
     several = options.all or options.held
     by_machine = _by_machine(options.which or [""])
     if len(by_machine) > 1:
-        raise UsageError("what is on several machines is answered one machine at a time")
+        raise UsageError("answer one machine at a time")
     [(machine, parts)] = by_machine.items()
     names = [part for part in parts if part]
     if not (names or several):

@@ -255,7 +255,7 @@ def print_broker(found: Json) -> None:
         return
     if not found["running"]:
         output.data(f"broker: not running (home {found['home']})")
-        output.note("any verb that needs it starts it")
+        output.note("the next command that needs it starts it")
         return
     running = age(int(found["uptime_s"] * 1000))
     output.data(f"broker: running for {running}, pid {found['pid']}, version {found['version']}")
