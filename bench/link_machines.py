@@ -100,7 +100,8 @@ class LightMachine:
             pause = seconds_between(len(self.wire.heard))
             self.wire.away = AWAY * pause / TELL
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
             self._news.clear()
 
     def knows(self, others: Sequence[LightMachine]) -> bool:
