@@ -139,7 +139,6 @@ class AsyncClient:
     async def send(
         self, to: str | list[str], body: str, *, deadline: float = 30.0, **fields: Any
     ) -> MessageSent:
-        """Send a message; see the op ``send``."""
         return await self.request(SEND, deadline=deadline, to=to, body=body, **fields)
 
     async def report(

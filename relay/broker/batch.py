@@ -200,7 +200,6 @@ class Batch:
             self.after.append(partial(observer.observe, event, told))
 
     def answer(self, client: Client, n: int, fields: Mapping[str, object]) -> None:
-        """Answer request ``n`` once the batch is committed."""
         self.answers.append((client, encode({"n": n, "ok": True, **fields})))
 
 

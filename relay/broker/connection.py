@@ -346,11 +346,9 @@ class OpenConnections:
         return len(self._open)
 
     def add(self, client: ClientConnection) -> None:
-        """Add a new connection."""
         self._open.add(client)
 
     def discard(self, client: ClientConnection) -> None:
-        """Remove a closed connection."""
         self._open.discard(client)
         if not self._open:
             self._left.set()
@@ -375,7 +373,6 @@ class OpenConnections:
         return self._directory.member_of(client) is not None and self._directory.is_outside(client)
 
     def stop_reading(self) -> None:
-        """The broker stops: read no more requests; those that were read are answered."""
         for connection in self._open:
             connection.stop_reading()
 

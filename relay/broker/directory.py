@@ -142,7 +142,6 @@ class Member:
             self.update(record)
 
     def fields(self, unread: int) -> AgentRow:
-        """This agent as the ``agents`` op shows it."""
         record = self.record
         state, reason = record.state, record.reason
         if self._approvals:
@@ -210,7 +209,6 @@ class Directory:
         return name if member is not None and member.person else self.owner
 
     def put(self, record: AgentRecord) -> Member:
-        """Add or update a member."""
         key = record.name.lower()
         member = self.members.get(key)
         if member is None:
@@ -227,7 +225,6 @@ class Directory:
         return member
 
     def put_new(self, record: AgentRecord) -> None:
-        """Add a member unless the name is known."""
         if self.get(record.name) is None:
             self.put(record)
 
@@ -423,5 +420,4 @@ class Directory:
         return sorted(found, key=lambda m: (not m.live, m.name.lower()))
 
     def persons(self) -> list[str]:
-        """The names of all persons."""
         return sorted(m.name for m in self.members.values() if m.person)

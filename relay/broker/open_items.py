@@ -53,7 +53,6 @@ class ItemOps:
         self._kinds = {**kernel.features.item_kinds(), **kinds}
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [serve(ITEMS, self.items), serve(ITEM_ANSWER, self.answer)]
 
     def items(self, request: AnyRequest, batch: Batch) -> ItemsAnswer:
@@ -233,7 +232,6 @@ def _meant(part: str, items: list[Item]) -> Item:
 
 
 def _question(agent: str, question: ShownQuestion) -> Item:
-    """The item of what a session says."""
     return {
         "id": question["id"][:32],
         "agent": agent,

@@ -68,7 +68,6 @@ class AgentOps:
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [
             serve(REGISTER, self.register),
             serve(AGENT_STATE, self.agent_state),
@@ -104,7 +103,6 @@ class AgentOps:
     # -- agents
 
     def agents(self, request: AnyRequest, batch: Batch) -> Agents:
-        """All known agents: those that run first."""
         return {
             "agents": self.agent_list(),
             "persons": self._directory.persons(),
@@ -112,7 +110,6 @@ class AgentOps:
         }
 
     def agent_list(self) -> list[AgentRow]:
-        """What ``agents`` and ``status`` show of the agents."""
         return [
             member.fields(queries.unread(self._ledger, member.name))
             for member in self._directory.agents()

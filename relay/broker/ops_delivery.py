@@ -73,7 +73,6 @@ class DeliveryOps:
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [
             serve(STATE, self.state),
             serve(READ, self.read),
@@ -265,7 +264,6 @@ class DeliveryOps:
         return None
 
     def gone(self, client: Client) -> None:
-        """Forget the waits of a client that has gone."""
         for waiting in [one for group in self._waits.values() for one in group]:
             if waiting.request.client is client:
                 self._forget(waiting)

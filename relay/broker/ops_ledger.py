@@ -52,7 +52,6 @@ class LedgerOps:
         self._timer: asyncio.TimerHandle | None = None
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [serve(REINDEX, self.reindex), serve(COMPACT, self.compact)]
 
     def start(self) -> None:

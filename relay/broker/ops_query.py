@@ -56,7 +56,6 @@ class QueryOps:
         self._both = both
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [
             serve(INBOX, self.inbox),
             serve(SENT, self.sent),
@@ -223,7 +222,6 @@ class _Scan:
         self.fields = fields
 
     def is_full(self) -> bool:
-        """Whether the answer is full."""
         return sum(len(row["body"] or "") for row in self.rows) > _ROWS_BYTES
 
 

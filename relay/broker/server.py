@@ -260,7 +260,6 @@ class BrokerServer:
         self._connections.add(client)
 
     def disconnected(self, client: ClientConnection) -> None:
-        """A connection closed."""
         self._needed = time.monotonic()
         self._connections.discard(client)
         self._kernel.windows.unfollow(client)
@@ -272,7 +271,6 @@ class BrokerServer:
             self._agents.lost(client)
 
     def writable(self, client: ClientConnection) -> None:
-        """A client reads again."""
         self._kernel.watchers.writable(client)
         member = self._kernel.directory.member_of(client)
         if member is not None:
@@ -280,5 +278,4 @@ class BrokerServer:
 
     @property
     def log(self) -> Log:
-        """The broker's log."""
         return self._kernel.log

@@ -34,7 +34,6 @@ _LEAST = 20
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     peek = verb(verbs, "peek", "relay peek Bob\n  relay peek Bob --color")
     peek.add_argument("name", metavar="NAME", offers="names", help="the agent")
     peek.add_argument("--color", action="store_true", help="with the colours that the agent uses")

@@ -60,7 +60,6 @@ _UNTOLD = "what it registers is not known: relay config check runs it and says m
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     said = (
         "Let a configuration or hook file run with its present content. A changed one asks again."
     )

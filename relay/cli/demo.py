@@ -7,7 +7,6 @@ from relay.cli.verbs import verb
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(verbs, "demo")
     parser.set_defaults(run=run)
 

@@ -89,7 +89,6 @@ _HIDDEN = Check(
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     said = "Say what is installed, what works here and what to run next."
     parser = verb(verbs, "doctor", description=said)
     safe = "put right what is safe: files that others can write to, what dead runs left"

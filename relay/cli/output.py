@@ -134,7 +134,6 @@ def _write(text: str) -> None:
 
 
 def flush() -> None:
-    """Write out what ``data`` has buffered."""
     with writing():
         sys.stdout.flush()
 
@@ -163,7 +162,6 @@ def agreed(question: str, *, yes: bool = False) -> bool:
 
 
 def as_json(value: object) -> None:
-    """``value`` as one JSON document on stdout."""
     import json
 
     _write(_escaped(json.dumps(value, ensure_ascii=_ascii_only(), indent=2)))
@@ -206,14 +204,12 @@ def error(failure: RelayError, *, in_json: bool) -> None:
 
 
 def state_text(row: Mapping[str, object]) -> str:
-    """``state`` or ``state (reason)``."""
     if row["state"] is None:
         return "-"  # it was sent to nobody
     return f"{row['state']} ({row['reason']})" if row.get("reason") else str(row["state"])
 
 
 def summary(body: str | None) -> str:
-    """The body on one line, shortened."""
     text = " ".join((body or "").split())
     return text if len(text) <= _BODY_SHOWN else text[: _BODY_SHOWN - 1] + "…"
 

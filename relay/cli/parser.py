@@ -122,7 +122,6 @@ class Parser:
     # -- declaring
 
     def add_argument(self, *names: str, **how: Any) -> None:
-        """An option or a word."""
         self.arguments.append(_Argument(names, how))
 
     def gone(self, name: str, instead: str) -> None:
@@ -146,7 +145,6 @@ class Parser:
         return self._metavar or "|".join(self.verbs)
 
     def add_parser(self, name: str, **how: Any) -> Parser:
-        """A verb of this group."""
         self.verbs[name] = Parser(f"{self.prog} {name}", **how)
         return self.verbs[name]
 
@@ -347,7 +345,6 @@ class Parser:
         return "\n".join(lines) + "\n"
 
     def print_help(self) -> int:
-        """Print the help, as wide as the terminal is."""
         import shutil
         import sys
 
@@ -394,7 +391,6 @@ def count(text: str) -> int:
 
 
 def port(text: str) -> int:
-    """The number of a TCP port."""
     if not text.isdecimal() or not 0 < int(text) <= 65_535:
         raise BadValue(f"{text!r} is not a port: 1 to 65535")
     return int(text)

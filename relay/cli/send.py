@@ -42,7 +42,6 @@ _LOOK = 1.0
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     _add_ask(verbs)
     parser = verb(
         verbs,
@@ -117,7 +116,6 @@ def _add_ask(verbs: Parser) -> None:
 
 
 def ask_verb(options: Any) -> int:
-    """``relay ask``."""
     if options.to is None:
         options.to = options.name
     elif options.text is None:

@@ -25,7 +25,6 @@ _PATHS = ("config", "write")
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     one = verb(
         verbs,
         "spawn",
@@ -99,7 +98,6 @@ def add(verbs: Parser) -> None:
 
 
 def spawn_verb(options: Any) -> int:
-    """``relay spawn``."""
     home = Home.from_env()
     if options.called and options.name:  # what stands in its place is the command
         options.command = [options.name, *options.command]
@@ -132,7 +130,6 @@ def spawn_verb(options: Any) -> int:
 
 
 def attach_verb(options: Any) -> int:
-    """``relay attach``."""
     from relay.ui.attached_terminal import attach
 
     home = Home.from_env()
@@ -145,7 +142,6 @@ def attach_verb(options: Any) -> int:
 
 
 def resume_verb(options: Any) -> int:
-    """``relay resume``."""
     home = Home.from_env()
     check_person(home, "resume agents")
     rows, worst = [], 0

@@ -33,7 +33,6 @@ _SAID = (
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verbs.add_parser(
         "wrap",
         description=_SAID,

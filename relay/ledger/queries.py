@@ -197,7 +197,6 @@ def matching_ids(ledger: Ledger, part: str) -> list[str]:
 
 
 def message(ledger: Ledger, id_: str) -> FullMessage | None:
-    """One message and all its deliveries."""
     found = ledger.row(
         f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
         " WHERE e.id=? LIMIT 1",
@@ -284,7 +283,6 @@ def sender_of(ledger: Ledger, id_: str) -> str:
 
 
 def deliveries(ledger: Ledger, id_: str) -> list[DeliveryRow]:
-    """All deliveries of one message."""
     names = (
         *("to", "state", "reason", "proof", "attempts", "delivery", "delivering_ms"),
         *("submitted_ms", "updated_ms", "hops", "decided"),

@@ -119,7 +119,6 @@ class SearchIndex:
             self._db.interrupt()
 
     def close(self) -> None:
-        """Close the file."""
         db, self._db = self._db, None
         if db is not None:
             db.close()

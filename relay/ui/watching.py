@@ -44,7 +44,6 @@ class _Place:
         return self._epoch, self._seq
 
     def fields(self) -> Watch:
-        """The fields of the next ``watch``."""
         if not self._epoch:
             return self._fields
         return self._fields | {"epoch": self._epoch, "after": self._seq}

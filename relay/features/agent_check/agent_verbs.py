@@ -30,7 +30,6 @@ _PATIENCE = 60.0
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     group = verb(
         verbs,
         "agent",

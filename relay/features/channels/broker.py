@@ -49,7 +49,6 @@ _HERE, _GONE = "here", "gone"
 
 
 def feature(parts: BrokerParts) -> ChannelsFeature:
-    """The feature in the broker."""
     return ChannelsFeature(parts.kernel)
 
 
@@ -87,7 +86,6 @@ class ChannelsFeature(BrokerFeature):
     # -- channels
 
     def channels(self, request: ClientRequest[Request], batch: Batch) -> ChannelRows:
-        """All channels with their members."""
         found: dict[str, list[Member]] = {}
         for member in self._directory.members.values():
             for channel in member.channels:
@@ -95,7 +93,6 @@ class ChannelsFeature(BrokerFeature):
         return {"rows": [_row(channel, found[channel]) for channel in sorted(found)]}
 
     def join(self, request: ClientRequest[ChannelChange], batch: Batch) -> ChannelChanged:
-        """Somebody is in a channel from now on."""
         channel = _channel(request.fields["channel"])
         member = self._meant(request, "put somebody else into a channel")
         self._join(member, channel, batch)
@@ -151,7 +148,6 @@ class ChannelsFeature(BrokerFeature):
             member.be_in((*member.channels, channel))
 
     def leave(self, request: ClientRequest[ChannelChange], batch: Batch) -> ChannelChanged:
-        """Somebody is in a channel no more."""
         channel = _channel(request.fields["channel"])
         member = self._meant(request, "take somebody else out of a channel")
         if channel not in member.channels:
@@ -311,12 +307,10 @@ def _memberships(ledger: Ledger) -> list[tuple[str, str]]:
 
 
 def _add_membership(ledger: Ledger, name: str, channel: str, now_ms: int) -> None:
-    """``name`` is in ``channel`` from now on."""
     ledger.change("INSERT OR IGNORE INTO memberships VALUES (?,?,?)", (name, channel, now_ms))
 
 
 def _remove_membership(ledger: Ledger, name: str, channel: str) -> None:
-    """``name`` is in ``channel`` no more."""
     ledger.change("DELETE FROM memberships WHERE name=? AND channel=?", (name, channel))
 
 

@@ -82,7 +82,6 @@ class Signs:
     more: str = "…"
 
     def of(self, state: str) -> str:
-        """The sign of a delivery's state."""
         if state == "cancelled":
             return self.failed
         return str(getattr(self, "queued" if state == "waiting" else state, self.queued))
@@ -485,7 +484,6 @@ class _View:
 
 
 def help_texts(signs: Signs) -> list[str]:
-    """The page of help, a line each."""
     legend = [
         f"{signs.of(one)} {one}"
         for one in ("queued", "delivering", "submitted", "seen", "held", "failed")

@@ -19,7 +19,6 @@ BY = ("agent", "day", "task", "model")
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(
         verbs,
         "cost",
@@ -37,7 +36,6 @@ def add(verbs: Parser) -> None:
 
 
 def cost_verb(options: Any) -> int:
-    """``relay cost``."""
     answer = asked(Home.from_env(), options.since)
     prices = user_prices()
     wanted = (options.agent or "").lower()
@@ -113,7 +111,6 @@ def asked(home: Home, since_ms: int) -> UsageAnswer:
 
 
 def priced(rows: Iterable[UsageRow], prices: Prices) -> list[Json]:
-    """Rows of tokens with what they cost."""
     made = []
     for row in rows:
         money = prices.dollars(

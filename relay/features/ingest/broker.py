@@ -45,7 +45,6 @@ _WIDE_MAX = 32
 
 
 def feature(parts: BrokerParts) -> IngestFeature:
-    """The feature in the broker."""
     return IngestFeature(parts.kernel)
 
 
@@ -61,7 +60,6 @@ class IngestFeature(BrokerFeature):
         return [serve(INGESTED, self.ingested), serve(INGEST, self.ingest)]
 
     def ingested(self, request: ClientRequest[Ingested], batch: Batch) -> IngestedPlace:
-        """How far a file was read."""
         self._directory.check_person(request, "ingest transcripts")
         found = place(self._ledger, _word("path", request.fields["path"]))
         if found is None:
@@ -121,7 +119,6 @@ class IngestedFile:
 
 
 def place(ledger: Ledger, path: str) -> IngestedFile | None:
-    """How far this file was read, if it was."""
     found = ledger.row(
         "SELECT path, source, device_inode, offset, state_json FROM ingested_files WHERE path=?",
         (path,),
@@ -302,7 +299,6 @@ class _Work:
         return len(added)
 
     def calls(self, rows: PastTurns) -> int:
-        """Store the tool calls."""
         fresh = [one for one in rows.calls if one.turn in self._of]
         said = {one.message for one in fresh if one.message}
         there = {row[0] for row in _found(self._db, "SELECT id FROM agent_messages WHERE id", said)}

@@ -54,7 +54,6 @@ _KINDS = {"typed": frames.TYPED, "entered": frames.ENTERED, "cleared": frames.CL
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(verbs, "replay", description=_TEXT)
     parser.add_argument("file", metavar="FILE", help="the recording; - reads stdin")
     parser.add_argument(

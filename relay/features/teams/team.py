@@ -116,7 +116,6 @@ def find_team(cwd: str, explicit: str | None = None) -> ConfigFile:
 
 
 def is_team_file(path: str) -> bool:
-    """Whether this is a team's file, by its name."""
     return os.path.basename(path) == TEAM_FILE
 
 

@@ -49,7 +49,6 @@ _WAITING = ("queued", "waiting")
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     up = verb(verbs, "up", "relay up\n  relay up Alice Bob")
     down = verb(
         verbs,

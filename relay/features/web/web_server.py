@@ -77,7 +77,6 @@ class AccessKeys:
         return self._code
 
     def is_code(self, code: object) -> bool:
-        """Whether ``code`` is the one that is still to be used."""
         given = code if isinstance(code, str) else ""
         return bool(self._code) and secrets.compare_digest(given.encode(), self._code.encode())
 
@@ -91,7 +90,6 @@ class AccessKeys:
         return key
 
     def is_key(self, authorization: bytes) -> bool:
-        """Whether this header shows a key."""
         kind, _, key = authorization.partition(b" ")
         return kind == b"Bearer" and _hash(key) in self._keys
 
