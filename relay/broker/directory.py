@@ -58,7 +58,7 @@ class Member:
         "presence",
         "version",
         "_memory_of",
-        "_approvals",
+        "approvals",
     )
 
     def __init__(self, record: AgentRecord) -> None:
@@ -83,7 +83,7 @@ class Member:
         #: session has not registered at this broker yet.
         self.memory: Json | None = None
         self._memory_of: str | None = None  # the run
-        self._approvals = 0
+        self.approvals = 0  # calls of its that wait for the person's yes or no
         #: The message that made this agent speak, "" after a word of the person, and its hops.
         self.cause = ""
         self.hops = record.hops
@@ -118,23 +118,6 @@ class Member:
         """Set the #channels that it is in."""
         self.channels = channels
 
-    def hear_of(self, presence: tuple[str, ...]) -> None:
-        """Set the names, roles and #channels whose presence it follows."""
-        self.presence = presence
-
-    def describe(self, source: str | None, notes: list[str] | None, remark: str | None) -> None:
-        """Take what the session reports of its agent; None leaves a value as it is."""
-        if source is not None:
-            self.source = source
-        if notes is not None:
-            self.notes = notes
-        if remark is not None:
-            self.remark = remark
-
-    def wait_for_approval(self, calls: int) -> None:
-        """Set how many of the agent's calls wait for the person's yes or no."""
-        self._approvals = calls
-
     def leave(self, record: AgentRecord) -> None:
         """Mark the agent as gone, unless it has come back meanwhile."""
         if self.client is None:
@@ -144,7 +127,7 @@ class Member:
     def fields(self, unread: int) -> AgentRow:
         record = self.record
         state, reason = record.state, record.reason
-        if self._approvals:
+        if self.approvals:
             state, reason = AgentState.BLOCKED.value, _ASKS
         if self.deaf:
             state, reason = AgentState.STARTING.value, _DEAF

@@ -46,7 +46,7 @@ from relay.core.build import build, is_older
 from relay.core.errors import RelayError
 from relay.core.features import installed, unloadable
 from relay.core.log import Log
-from relay.core.paths import SOCKET_PATH_MAX, Home
+from relay.core.paths import Home
 from relay.core.processes import ancestry
 from relay.core.visible import visible
 from relay.directive.redact import redact
@@ -157,7 +157,6 @@ def examine(home: Home, cwd: str) -> list[Check]:
         ("sqlite", _sqlite),
         ("state", lambda: _state(home)),
         ("space", lambda: _space(home)),
-        ("socket", lambda: _socket(home)),
         ("broker", lambda: _broker(home)),
         ("terminal", _terminal),
         ("config", lambda: _config(home, cwd)),
@@ -342,20 +341,6 @@ def mend(home: Home) -> list[str]:
         home.remove_run(run)
         done.append(f"what the killed run {run} left is gone")
     return done
-
-
-def _socket(home: Home) -> Check:
-    length = len(os.fsencode(home.session_socket("0" * 26)))
-    if length > SOCKET_PATH_MAX:
-        return Check(
-            "socket",
-            "bad",
-            f"the path of a socket would have {length} bytes, more than {SOCKET_PATH_MAX}",
-            "set RELAY_HOME to a shorter path",
-        )
-    if not os.path.isdir(home.run):
-        return Check("socket", "ok", f"{home.run} (made on first use)")
-    return Check("socket", "ok", home.run)
 
 
 def _broker(home: Home) -> Check:

@@ -195,7 +195,7 @@ class ChannelsFeature(BrokerFeature):
         return {"name": member.name, "who": list(wanted), "note": note}
 
     def _hear_of(self, member: Member, wanted: tuple[str, ...]) -> None:
-        member.hear_of(wanted)
+        member.presence = wanted
         known = self._told.pop(member.name.lower(), {})
         if wanted:
             self._told[member.name.lower()] = {**self._now(member), **known}

@@ -95,15 +95,6 @@ def _short(tokens: int) -> str:
     return str(tokens)
 
 
-def figures(home: Home, since_ms: int = 0) -> list[Json]:
-    """Rows of agent, day, task (a message's id), about (its beginning), model, input, output,
-    cached, written, money (None: the model has no price) and currency, the newest day first.
-
-    Raises RelayError.
-    """
-    return priced(asked(home, since_ms)["rows"], user_prices())
-
-
 def asked(home: Home, since_ms: int) -> UsageAnswer:
     """What the broker answers: rows, more, caps. Raises RelayError."""
     with connect(home) as client:
