@@ -131,12 +131,12 @@ def export_verb(options: Any) -> int:
 
 def reindex_verb(options: Any) -> int:
     number, begin, more = 0, True, True
-    with connect(Home.from_env()) as client, progress.on_stderr(data_on_stdout=False) as bar:
+    with connect(Home.from_env()) as client, progress.on_stderr() as bar:
         while more:
             step = client.request(REINDEX, begin=begin, deadline=_STEP_WITHIN)
             begin, more = False, step["more"]
             number += step["indexed"]
-            bar.show(number, None, f"{number} texts")
+            bar.show(f"{number} texts")
     output.data(f"{number} texts are indexed")
     return 0
 

@@ -99,7 +99,7 @@ def ingest_verb(options: Any) -> int:
             try:
                 for offset in _ingest(client, one, options.source, counts):
                     read = f"{(done + offset) >> 20} of {total >> 20} MB, {counts.turns} turns"
-                    bar.show(done + offset, total, read)
+                    bar.show(read)
             except (BrokerUnavailable, Timeout, StorageError):
                 raise
             except (OSError, RelayError) as error:
