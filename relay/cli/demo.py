@@ -13,12 +13,8 @@ def add(verbs: Parser) -> None:
 
 def run(_: Options) -> int:
     """Play the demo; 0 when every message was seen."""
-    import signal
-    import sys
-
+    from relay.cli.exports import cleared_up
     from relay.demo.stage import perform
 
-    # Unlike Ctrl-C they would end Python at once, and leave the demo's agents behind.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    return perform(lambda line: print(line, flush=True))
+    with cleared_up():
+        return perform(lambda line: print(line, flush=True))
