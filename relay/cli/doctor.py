@@ -115,7 +115,7 @@ def run(args: Options) -> int:
         if check.hint:
             prose(visible(f"  {'':<{width}}  {check.hint}"))
         if check.fix:
-            output.data(visible(f"  {'':<{width}}  -> {check.fix}"))
+            output.data(f"  {'':<{width}}  -> {check.fix}")
     output.data("")
     for one in mended:
         prose(visible(f"Mended: {one}"))
@@ -154,11 +154,10 @@ def examine(home: Home, cwd: str) -> list[Check]:
     for name, function in (
         ("python", _python),
         ("screen", _screen),
-        ("sqlite", _sqlite),
+        ("sqlite", lambda: Check("sqlite", "ok", f"SQLite {sqlite3.sqlite_version}")),
         ("state", lambda: _state(home)),
         ("space", lambda: _space(home)),
         ("broker", lambda: _broker(home)),
-        ("terminal", _terminal),
         ("config", lambda: _config(home, cwd)),
     ):
         checks.append(_guarded(name, function))
@@ -261,13 +260,6 @@ def _screen() -> Check:
     return Check("screen", "ok", f"pyghostty {_distribution('pyghostty') or ''}".strip())
 
 
-def _sqlite() -> Check:
-    text = f"SQLite {sqlite3.sqlite_version}"
-    if sqlite3.sqlite_version_info < (3, 51, 3):
-        text += ", before 3.51.3: harmless here, because only the broker writes"
-    return Check("sqlite", "ok", text)
-
-
 def _state(home: Home) -> Check:
     path = home.root
     while not os.path.lexists(path) and os.path.dirname(path) != path:
@@ -357,14 +349,6 @@ def _broker(home: Home) -> Check:
         if isinstance(error.__cause__, NotTheBroker):
             return Check("broker", "warn", error.message, "the next command starts one instead")
     return Check("broker", "ok", "not running; it starts when it is needed")
-
-
-def _terminal() -> Check:
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        return Check("terminal", "ok", os.environ.get("TERM", "unknown kind"))
-    return Check(
-        "terminal", "warn", "this is not a terminal", "relay wrap is at its best in a terminal"
-    )
 
 
 def _config(home: Home, cwd: str) -> Check:
