@@ -154,21 +154,6 @@ class Observer(Protocol):
 class Batch:
     """The requests of one commit: what to answer, and what to do once it is on the disk."""
 
-    __slots__ = (
-        "now_ms",
-        "_observer",
-        "requests",
-        "owed",
-        "answers",
-        "after",
-        "on_failure",
-        "sends",
-        "stored",
-        "offered",
-        "last",
-        "cut",
-    )
-
     def __init__(self, now_ms: int, observer: Observer | None = None) -> None:
         self.now_ms = now_ms
         self._observer = observer

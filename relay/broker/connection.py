@@ -81,26 +81,6 @@ class Host(Protocol):
 class ClientConnection(asyncio.Protocol):
     """The broker's side of one connection: ``ops`` by their names, run by the ``committer``."""
 
-    __slots__ = (
-        "ancestors",
-        "closed",
-        "paused",
-        "heard_at",
-        "_host",
-        "_ops",
-        "_committer",
-        "_loop",
-        "_transport",
-        "_deferred",
-        "_stopping",
-        "_part",
-        "_searched",
-        "_out",
-        "_asked",
-        "_asked_bytes",
-        "_reading",
-    )
-
     def __init__(self, host: Host, ops: Mapping[str, Served], committer: Committer) -> None:
         #: Who connected, with its ancestors: see relay.core.processes.
         self.ancestors: Sequence[Process] = ()

@@ -38,29 +38,6 @@ def token_hash(token: str) -> str:
 class Member:
     """One agent or person."""
 
-    __slots__ = (
-        "record",
-        "name",
-        "person",
-        "routing",
-        "routing_away",
-        "live",
-        "deaf",
-        "client",
-        "source",
-        "notes",
-        "remark",
-        "cause",
-        "hops",
-        "memory",
-        "roles",
-        "channels",
-        "presence",
-        "version",
-        "_memory_of",
-        "approvals",
-    )
-
     def __init__(self, record: AgentRecord) -> None:
         self.update(record)
         #: The #channels that it is in, and those whose presence it follows.
