@@ -378,7 +378,7 @@ def wait_seconds(text: str) -> float:
     number = text[:-1] if unit else text
     plain = number.replace(".", "", 1).isdecimal() and number[:1] != "." and number[-1:] != "."
     seconds = float(number) * (unit or 1) if plain else -1.0
-    if not 0 <= seconds <= 86400 * 30:
+    if not 0 <= seconds <= 86400:
         raise BadValue(f"{text!r} is not a number of seconds (30, 1.5, 10m, 2h)")
     return seconds
 

@@ -165,7 +165,10 @@ def _wait(client: BrokerClient, answer: MessageSent, options: Any) -> int:
         # At once: whoever stops waiting has the id, and knows what it is waiting for.
         _print_sent(answer, in_json=False)
         output.flush()
-    found = _wait_until_seen(client, answer["id"], options.wait)
+    seconds: float = options.wait
+    found = client.request(
+        WAIT, deadline=seconds + 30, id=answer["id"], timeout=seconds, **output.speaker()
+    )
     before = {row["to"]: output.state_text(row) for row in answer["deliveries"]}
     if options.json:
         _print_sent({**answer, "deliveries": found["deliveries"], "done": found["done"]}, True)
@@ -234,17 +237,6 @@ def _print_answers(
     for row in rows:
         if row["to"].lower() not in by:
             output.note(f"{row['to']}: {output.state_text(row)}, no answer")
-
-
-def _wait_until_seen(client: BrokerClient, id_: str, seconds: float) -> WaitResult:
-    end = time.monotonic() + seconds
-    while True:
-        left = max(0.0, end - time.monotonic())
-        # In pieces, so that the request's own deadline never ends a long wait.
-        step = min(left, 600.0)
-        found = client.request(WAIT, deadline=step + 30, id=id_, timeout=step, **output.speaker())
-        if found["done"] or left <= step:
-            return found
 
 
 def _wait_for_answers(

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from relay.app.spawning import READY, release, spawn
@@ -101,7 +101,7 @@ def up_verb(options: Any) -> int:
             if agent.worktree:
                 path = trees.make(agent.name, agent.branch)
                 cwd = os.path.normpath(os.path.join(path, inside, agent.cwd))
-                starts[number] = (agent, _in_folder(wanted, cwd))
+                starts[number] = (agent, replace(wanted, cwd=cwd))
                 rows[agent.name]["branch"] = agent.branch
     states = {agent.name: "starting" for agent, _ in starts}
     progress = Rows(sys.stderr, states, wanted=not options.json)
@@ -124,10 +124,6 @@ def _spawn_of(agent: TeamAgent, path: str) -> Spawn:
     command = [_program(agent, here), *in_place(Command(argv=agent.command), path)[1:]]
     cwd = os.path.normpath(os.path.join(here, agent.cwd))
     return Spawn(agent.name, command, cwd, tuple(words), team=path)
-
-
-def _in_folder(wanted: Spawn, cwd: str) -> Spawn:
-    return Spawn(wanted.name, wanted.command, cwd, wanted.options, team=wanted.team)
 
 
 def _program(agent: TeamAgent, here: str) -> str:
