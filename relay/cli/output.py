@@ -97,18 +97,11 @@ def lines(text: str) -> None:
 
 
 def styled(rows: Iterable[list[tuple[str, Json]]]) -> None:
-    """Rows of texts with their styles (relay.screen.styled_rows) on stdout.
-
-    A pattern that a style divides is broken, too: such a row is shown without styles.
-    """
+    """Rows of texts with their styles (relay.screen.styled_rows) on stdout."""
     from relay.screen.styled_rows import sgr
 
     for row in rows:
-        plain = visible("".join(text for text, _ in row))
-        if "".join(visible(text) for text, _ in row) == plain:
-            drawn = ((sgr(style), visible(text)) for text, style in row)
-            plain = "".join(f"{how}{text}\x1b[0m" if how else text for how, text in drawn)
-        _write(plain)
+        _pieces((text, sgr(style)) for text, style in row)
 
 
 def coloured() -> bool:
@@ -119,12 +112,19 @@ def coloured() -> bool:
 
 def toned(pieces: Iterable[tuple[str, str]]) -> None:
     """One line on stdout of texts with their tones (relay.core.visible), in colour where that may
-    be. A pattern that a tone divides is broken, too: such a line is shown without colours."""
+    be."""
+    colours = SGR if coloured() else {}
+    _pieces((text, f"\x1b[{colours[how]}m" if how in colours else "") for text, how in pieces)
+
+
+def _pieces(pieces: Iterable[tuple[str, str]]) -> None:
+    """One line of texts, each after the sequence that styles it. A pattern that a style divides is
+    broken, too: such a line is shown without styles."""
     pieces = list(pieces)
     plain = visible("".join(text for text, _ in pieces))
-    shown = [(visible(text), SGR.get(tone)) for text, tone in pieces]
-    if coloured() and "".join(text for text, _ in shown) == plain:
-        plain = "".join(f"\x1b[{how}m{text}\x1b[0m" if how else text for text, how in shown)
+    shown = [(visible(text), how) for text, how in pieces]
+    if "".join(text for text, _ in shown) == plain:
+        plain = "".join(f"{how}{text}\x1b[0m" if how else text for text, how in shown)
     _write(plain)
 
 
