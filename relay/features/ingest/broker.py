@@ -92,7 +92,8 @@ class IngestFeature(BrokerFeature):
                 hint="what that one has read is stored; begin again when it is done",
                 code="changed",
             )
-        added = add(self._ledger, file, rows, batch.now_ms)
+        with self._ledger.part(), self._ledger.guard() as db:
+            added = add(self._ledger, db, file, rows, batch.now_ms)
         return {
             "duplicate": False,
             "turns": added["turns"],
@@ -134,16 +135,10 @@ def note_own(ledger: Ledger, conversation: str, session: str, now_ms: int) -> No
     )
 
 
-def add(ledger: Ledger, file: IngestedFile, rows: PastTurns, now_ms: int) -> dict[str, int]:
-    """Store what was read of ``file`` up to its offset, in the open transaction: all or nothing of
-    it. Returns how many rows are new."""
-    with ledger.part(), ledger.guard() as db:
-        return _add(ledger, db, file, rows, now_ms)
-
-
-def _add(
+def add(
     ledger: Ledger, db: Any, file: IngestedFile, rows: PastTurns, now_ms: int
 ) -> dict[str, int]:
+    """Store what was read of ``file`` up to its offset. Returns how many rows are new."""
     work = _Work(ledger, db, file.source)
     work.own = _own(db, {one.conversation for one in rows.turns})
     sessions = [
