@@ -185,15 +185,12 @@ def show_questions(names: list[str]) -> None:
 def _answered_here(item: Item, keys: str) -> bool:
     """Whether the person has answered it at this terminal. Enter alone leaves it for later."""
     while True:
-        output.flush()
-        sys.stderr.write(visible(f"{item['agent']} asks: {keys}? (Enter: later) "))
-        sys.stderr.flush()
-        choice = sys.stdin.readline()
-        if not choice.strip():
-            sys.stderr.write("" if choice else "\n")
+        choice = output.asked(f"{item['agent']} asks: {keys}? (Enter: later)")
+        if not choice:
+            sys.stderr.write("\n" if choice is None else "")
             return False
         try:
-            answer = request(ITEM_ANSWER, deadline=_TYPING, id=item["id"], choice=choice.strip())
+            answer = request(ITEM_ANSWER, deadline=_TYPING, id=item["id"], choice=choice)
         except UsageError as error:  # no such choice
             output.note(f"relay: {error.message}")
             continue

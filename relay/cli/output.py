@@ -147,6 +147,15 @@ def note(text: str) -> None:
     sys.stderr.write(visible(text) + "\n")
 
 
+def asked(question: str) -> str | None:
+    """What the person answers at the terminal, in one line; None at the end of the input."""
+    flush()
+    sys.stderr.write(f"{visible(question)} ")
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    return line.strip() if line else None
+
+
 def agreed(question: str, *, yes: bool = False) -> bool:
     """Whether the person agrees, in words at the terminal or by ``yes``. Raises UsageError where
     nobody can be asked."""
@@ -156,9 +165,7 @@ def agreed(question: str, *, yes: bool = False) -> bool:
         raise UsageError(
             "this must be confirmed, and there is no terminal to ask on", hint="give --yes"
         )
-    sys.stderr.write(visible(f"{question} [y/N] "))
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return (asked(f"{question} [y/N]") or "").lower() in ("y", "yes")
 
 
 def as_json(value: object) -> None:
