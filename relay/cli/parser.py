@@ -7,7 +7,7 @@ the clock, for ``moment``, and prints only the help.
 
 from __future__ import annotations
 
-from relay.core.errors import UsageError
+from relay.core.errors import UsageError, nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -236,10 +236,11 @@ class Parser:
         if name in self._gone:
             return UsageError(f"there is no option {name} any more", hint=self._gone[name])
         if len(name) == 2:  # -v: every other short option is as near, what it abbreviates is not
-            close = [option for option in self._options() if option.startswith(f"-{name}")][:1]
+            starts = (option for option in self._options() if option.startswith(f"-{name}"))
+            close = next(starts, None)
         else:
-            close = _nearest(name, self._options())
-        hint = f"did you mean {close[0]}?" if close else f"{self.prog} --help"
+            close = nearest(name, self._options())
+        hint = f"did you mean {close}?" if close else f"{self.prog} --help"
         if self.stops:
             hint += " (options of the program itself go after its name)"
         return UsageError(f"there is no option {name}", hint=hint)
@@ -356,15 +357,9 @@ class Parser:
 def not_among(word: str, known: Iterable[str], otherwise: str) -> UsageError:
     """The error for a word that is none of ``known``, with the nearest of them as its hint."""
     known = list(known)
-    close = _nearest(word, known)
-    hint = f"did you mean {close[0]}?" if close else otherwise
+    close = nearest(word, known)
+    hint = f"did you mean {close}?" if close else otherwise
     return UsageError(f"{word!r} is none of {', '.join(known)}", hint=hint)
-
-
-def _nearest(word: str, known: list[str]) -> list[str]:
-    import difflib
-
-    return difflib.get_close_matches(word, known, n=1, cutoff=0.5)
 
 
 # -- types of arguments
