@@ -236,22 +236,15 @@ def show_verb(options: Any) -> int:
         table.conversation(request(HISTORY, about=options.id, **output.speaker()), options.json, "")
         return 0
     row = request(SHOW, id=options.id, **output.speaker())["message"]
-    shown: Json = {
-        "id": row["id"],
-        "from": row["from"],
-        "from_kind": row["from_kind"],
+    plain = ("id", "from", "from_kind", "body", "mode", "thread", "cause", "via", "noted")
+    shown: Json = {name: row.get(name) for name in plain}
+    shown |= {
         "to": [one["to"] for one in row["deliveries"]],
-        "body": row["body"],
-        "mode": row["mode"],
-        "thread": row["thread"],
         "attributes": row.get("attributes", {}),
-        "cause": row.get("cause"),
-        "via": row.get("via"),
         "created_at": output.iso(row["created_ms"]),
         "deliveries": [output.shaped(one, _DELIVERY) for one in row["deliveries"]],
         "dispatches": row.get("dispatches", []),
         "evaluations": row.get("evaluations", []),
-        "noted": row.get("noted"),
     }
     shown |= {name: one for name, one in row.items() if name in ("turn", "session")}
     outside = row.get("outside")
