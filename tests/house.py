@@ -27,7 +27,7 @@ RATCHETS = {
     "constructors": 0,
     "callbacks": 144,
     "cycles": 0,
-    "limits": 537,
+    "limits": 534,
     "words": 44,
 }
 
