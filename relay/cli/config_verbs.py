@@ -261,7 +261,8 @@ def run_check(args: Options) -> int:
                 check_spelling(file.data, mistakes)
                 mistakes.check()
                 warnings = ["it is not trusted, so it did not run: syntax and keys were checked"]
-                said = "no mistake found in its syntax and keys"
+                said = "no mistake found in its syntax and keys; it did not run, because it is not"
+                said += " trusted"
         except ConfigError as error:
             raise _refused(file, mistakes_of(error), "so it cannot be used") from None
         record |= {"executed": trusted, "patterns": patterns, "hooks": hooks, "warnings": warnings}
@@ -269,10 +270,11 @@ def run_check(args: Options) -> int:
         output.as_json(record)
         return 0
     output.data(f"{file.path}: {said}")
-    for warning in warnings:
-        output.note(f"! {warning}")
     if not trusted:
         output.note(f"To let it run: relay trust {shlex.quote(file.path)}")
+        return 0
+    for warning in warnings:
+        output.note(f"! {warning}")
     return 0
 
 
