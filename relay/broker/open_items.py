@@ -218,17 +218,24 @@ def _told(item: Item, answer: ItemAnswer) -> ItemAnswered:
 
 
 def _meant(part: str, items: list[Item]) -> Item:
-    """The item with this id, or with this end of one. Raises NotFound and UsageError."""
-    upper = part.upper()
+    """The item with this id, with this end of one, or the only one of this agent. Raises NotFound
+    and UsageError."""
+    upper, shown = part.upper(), part[:100]
     ends = [one for one in items if one["id"].upper().endswith(upper)] if len(upper) >= 4 else []
     exact = [one for one in ends if one["id"].upper() == upper]
-    if len(exact or ends) == 1:
-        return (exact or ends)[0]
-    if ends:
-        raise UsageError(f"{len(ends)} items have ids that end in {upper[:40]}")
-    raise NotFound(
-        f"nothing waits for you under the id {str(part)[:100]}", hint="what waits: relay items"
-    )
+    theirs = [one for one in items if one["agent"].upper() == upper]
+    if not exact and theirs and any(one not in theirs for one in ends):
+        # An agent that has such a name must not get the yes that another's item was to get.
+        raise UsageError(
+            f"{shown} is an agent, and the end of an item's id", hint="give more of the id"
+        )
+    found = exact or theirs or ends
+    if len(found) > 1:
+        ids = ", ".join(one["id"][-8:] for one in found[:10])
+        raise UsageError(f"{len(found)} items are called {shown}: {ids}", hint="relay items")
+    if not found:
+        raise NotFound(f"{shown} asks nothing of you now", hint="what waits: relay items")
+    return found[0]
 
 
 def _question(agent: str, question: ShownQuestion) -> Item:

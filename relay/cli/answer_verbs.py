@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0
 #: Seconds that an answer may take until it is typed.
 _TYPING = 50.0
-#: Characters of an id's end that are enough to name it.
-_CODE_MIN = 4
 #: What each line of an agent's own words begins with, so that none looks like a line of relay's.
 _QUOTED = "  | "
 #: Columns that a line of them keeps, however narrow the terminal is.
@@ -128,7 +126,8 @@ def items_verb(options: Options) -> int:
     for machine, names in by_machine.items():
         answer = request_at(machine, ITEMS, **output.speaker())
         wanted = {name.lower() for name in names if name}
-        rows += [_elsewhere(one, machine) for one in answer["rows"] if _is_of(one, wanted)]
+        some = (one for one in answer["rows"] if not wanted or one["agent"].lower() in wanted)
+        rows += [_elsewhere(one, machine) for one in some]
         more |= answer["more"]
     if options.json:
         output.as_json(rows)
@@ -237,9 +236,11 @@ def answer_verb(options: Options) -> int:
     answers: list[Any] = []
     more = True
     while more:  # one answer lists a limited number
-        listed = request_at(machine, ITEMS, **output.speaker())
-        ids = _ids_of_all(options, names, listed["rows"]) if several else None
-        which = [_id_of(one, listed["rows"]) for one in names] if ids is None else ids
+        which, more = names, False
+        if several:
+            listed = request_at(machine, ITEMS, **output.speaker())
+            which = _ids_of_all(options, names, listed["rows"])
+            more = bool(which and listed["more"])
         if which:
             said = request_at(
                 machine,
@@ -251,7 +252,6 @@ def answer_verb(options: Options) -> int:
                 **output.speaker(),
             )
             answers += [said] if single else said["answers"]
-        more = bool(ids and listed["more"])
     for one in answers:
         one["item"] = _elsewhere(one["item"], machine)
     if options.json:
@@ -294,11 +294,6 @@ def _elsewhere(item: Item, machine: str) -> Item:
     return {**item, "agent": f"{item['agent']}@{machine}"} if machine else item
 
 
-def _is_of(item: Item, names: set[str]) -> bool:
-    """Whether it is of one of these agents, in lower case; none: of any."""
-    return not names or item["agent"].lower() in names
-
-
 def _ids_of_all(options: Options, names: list[str], rows: list[Item]) -> list[str]:
     """What asks for yes or no, of these agents or of all; ``--held``: only held messages."""
     lower = {name.lower() for name in names}
@@ -310,27 +305,6 @@ def _ids_of_all(options: Options, names: list[str], rows: list[Item]) -> list[st
         if wanted and (not lower or lower & between):
             ids.append(item["id"])
     return ids
-
-
-def _id_of(which: str, rows: list[Item]) -> str:
-    """The id of what is to be answered. Raises UsageError where several are meant."""
-    theirs = [one for one in rows if _is_of(one, {which.lower()})]
-    named = [one for one in rows if one["id"].upper().endswith(which.upper())]
-    if theirs and len(which) >= _CODE_MIN and any(one not in theirs for one in named):
-        # An agent that has such a name must not get the yes that another's item was to get.
-        raise UsageError(
-            f"{which} is an agent, and the end of an item's id", hint="give more of the id"
-        )
-    if len(theirs) > 1:
-        ids = ", ".join(one["id"][-8:] for one in theirs)
-        raise UsageError(f"{which} waits for {len(theirs)} answers: {ids}", hint="relay items")
-    if theirs:
-        return str(theirs[0]["id"])
-    if named:
-        return which
-    if which.lower() in ("yes", "no"):
-        raise UsageError("the choice stands last", hint="a remark is given with --note TEXT")
-    raise NotFound(f"{which} asks nothing of you now", hint="what waits: relay items")
 
 
 def ask(name: str, kind: str, asked: Json, patience: float = _PATIENCE) -> Json:
