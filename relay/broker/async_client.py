@@ -12,6 +12,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from relay.broker.start import DEADLINE, Starter, open_socket
@@ -45,15 +46,13 @@ _BACKOFF_MAX = 2.0
 Push = Callable[[Json], None]
 
 
+@dataclass(slots=True)
 class _Request:
-    __slots__ = ("n", "line", "future", "once", "sent")
-
-    def __init__(self, n: int, line: bytes, future: asyncio.Future[Json], once: bool) -> None:
-        self.n = n
-        self.once = once
-        self.sent = False
-        self.line = line
-        self.future = future
+    n: int
+    line: bytes
+    future: asyncio.Future[Json]
+    once: bool
+    sent: bool = False
 
 
 class AsyncClient:

@@ -9,7 +9,7 @@ from relay.broker.client import request, request_at
 from relay.cli import output, table
 from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
-from relay.core.errors import EXIT_NOT_FOUND, NotFound, RelayError, UsageError
+from relay.core.errors import EXIT_NOT_FOUND, RelayError, UsageError
 from relay.core.processes import wrapped
 from relay.core.visible import visible
 from relay.protocol.agent_ops import ASK

@@ -93,13 +93,7 @@ class IngestFeature(BrokerFeature):
                 code="changed",
             )
         with self._ledger.part(), self._ledger.guard() as db:
-            added = add(self._ledger, db, file, rows, batch.now_ms)
-        return {
-            "duplicate": False,
-            "turns": added["turns"],
-            "messages": added["messages"],
-            "calls": added["calls"],
-        }
+            return add(self._ledger, db, file, rows, batch.now_ms)
 
 
 def _word(name: str, value: str) -> str:
@@ -135,10 +129,8 @@ def note_own(ledger: Ledger, conversation: str, session: str, now_ms: int) -> No
     )
 
 
-def add(
-    ledger: Ledger, db: Any, file: IngestedFile, rows: PastTurns, now_ms: int
-) -> dict[str, int]:
-    """Store what was read of ``file`` up to its offset. Returns how many rows are new."""
+def add(ledger: Ledger, db: Any, file: IngestedFile, rows: PastTurns, now_ms: int) -> IngestAnswer:
+    """Store what was read of ``file`` up to its offset."""
     work = _Work(ledger, db, file.source)
     work.own = _own(db, {one.conversation for one in rows.turns})
     sessions = [
@@ -146,8 +138,7 @@ def add(
         for one in rows.sessions
         if _base(one.conversation) not in work.own
     ]
-    turns = work.turns(rows)
-    counts = {"turns": turns, "messages": work.messages(rows), "calls": work.calls(rows)}
+    turns, messages, calls = work.turns(rows), work.messages(rows), work.calls(rows)
     work.results(rows)
     work.ends(rows)
     db.execute(
@@ -161,7 +152,7 @@ def add(
             *(file.inode, file.offset, file.state, now_ms),
         ),
     )
-    return counts
+    return {"duplicate": False, "turns": turns, "messages": messages, "calls": calls}
 
 
 class _Work:

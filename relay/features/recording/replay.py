@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -93,20 +93,16 @@ def run(options: Options) -> int:
     return 0
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[IO[str]]:
+def _opened(path: str) -> AbstractContextManager[IO[str]]:
     if path == "-":
-        yield sys.stdin
-        return
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(open(path, encoding="utf-8", errors="replace", newline="\n"))
-        except FileNotFoundError:
-            raise NotFound(f"there is no file {path}", hint="check the name") from None
-        except OSError as error:
-            why = error.strerror
-            raise RelayError(f"cannot read {path}: {why}", hint="check the name") from None
-        yield file
+        return nullcontext(sys.stdin)
+    try:
+        return open(path, encoding="utf-8", errors="replace", newline="\n")
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {path}", hint="check the name") from None
+    except OSError as error:
+        why = error.strerror
+        raise RelayError(f"cannot read {path}: {why}", hint="check the name") from None
 
 
 def _source(header: Header, home: Home, namespaces: Collection[str]) -> ScreenSource:
