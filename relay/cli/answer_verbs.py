@@ -232,6 +232,8 @@ def answer_verb(options: Options) -> int:
             "an answer needs an agent (or an id) and a choice",
             hint="for example: relay answer Bob 1; relay items shows what waits",
         )
+    if any(name.lower() in ("yes", "no") for name in names):
+        raise UsageError("the choice stands last", hint="a remark is given with --note TEXT")
     single = len(names) == 1 and not several
     answers: list[Any] = []
     more = True

@@ -54,6 +54,7 @@ from relay.hooks.events import HookEventName
 from relay.protocol.agent_ops import AGENTS
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
+_ASCII_MARKS = {"ok": "ok", "warn": "! ", "bad": "X ", "absent": "- "}
 #: How long the broker may take to accept a connection, in seconds.
 BROKER_TIMEOUT = 1.0
 #: Bytes that are free below which relay soon cannot, or cannot, store messages.
@@ -108,7 +109,7 @@ def run(args: Options) -> int:
         rows = [asdict(check) for check in checks]
         output.as_json({"ok": not bad, "checks": rows, "mended": mended, "next": next_step})
         return int(bad)
-    marks = _marks()
+    marks = _ASCII_MARKS if output.only_ascii() else _MARKS
     width = max(len(check.name) for check in checks)
     for check in checks:
         prose(visible(f"{marks[check.level]} {check.name:<{width}}  {check.text}"))
@@ -137,15 +138,6 @@ def _next_step(checks: list[Check]) -> str:
                     return "relay agents"  # it is at work already
                 return f"relay wrap --name Alice -- {check.name}"
     return "relay demo"
-
-
-def _marks() -> dict[str, str]:
-    encoding = sys.stdout.encoding or "ascii"
-    try:
-        "".join(_MARKS.values()).encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return {"ok": "ok", "warn": "! ", "bad": "X ", "absent": "- "}
-    return _MARKS
 
 
 def examine(home: Home, cwd: str) -> list[Check]:

@@ -171,14 +171,14 @@ def agreed(question: str, *, yes: bool = False) -> bool:
 def as_json(value: object) -> None:
     import json
 
-    _write(_escaped(json.dumps(value, ensure_ascii=_ascii_only(), indent=2)))
+    _write(_escaped(json.dumps(value, ensure_ascii=only_ascii(), indent=2)))
 
 
 def as_json_line(value: object) -> None:
     """``value`` as one line of JSON on stdout, at once."""
     import json
 
-    _write(_escaped(json.dumps(value, ensure_ascii=_ascii_only())))
+    _write(_escaped(json.dumps(value, ensure_ascii=only_ascii())))
     flush()
 
 
@@ -194,7 +194,8 @@ def _json_escape(char: str) -> str:
     return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
 
 
-def _ascii_only() -> bool:
+def only_ascii() -> bool:
+    """Whether stdout may lack other characters."""
     return (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
 
 

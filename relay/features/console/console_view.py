@@ -5,7 +5,8 @@ What is shown says itself in words or signs, never by colour alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,12 +109,10 @@ def paint(
     width: int,
     height: int,
     now_ms: int,
-    clock: Callable[[int], str],
     signs: Signs = UNICODE,
 ) -> Painted:
-    """``height`` rows of at most ``width`` columns. ``clock`` writes a time as hours and
-    minutes."""
-    return _View(state, width, height, now_ms, clock, signs).painted()
+    """``height`` rows of at most ``width`` columns; times are local ones."""
+    return _View(state, width, height, now_ms, signs).painted()
 
 
 class _View:
@@ -123,14 +122,12 @@ class _View:
         width: int,
         height: int,
         now_ms: int,
-        clock: Callable[[int], str],
         signs: Signs,
     ) -> None:
         self.state = state
         self.width = width
         self.height = height
         self.now_ms = now_ms
-        self.clock = clock
         self.signs = signs
         self.seen: list[str] = []
         self.at_end = (False, True)
@@ -163,13 +160,13 @@ class _View:
         for name in (*NEEDY, "busy"):
             many = sum(row["state"] == name for row in live)
             parts += [f"{many} {name}"] if many else []
-        right = f"{state.host} {self.clock(self.now_ms)}"
+        right = f"{state.host} {_clock(self.now_ms)}"
         if not state.connected:
             right = "no broker: trying again"
         left = " relay  " + "  ".join(parts)
         if columns_of(left) + len(right) + 3 > self.width:
             left = " " + " ".join(parts)
-            right = right if not state.connected else self.clock(self.now_ms)
+            right = right if not state.connected else _clock(self.now_ms)
         return [("class:header", self._sides(left, right + " ", self.width))]
 
     def _bottom(self) -> list[Row]:
@@ -372,7 +369,7 @@ class _View:
 
     def _line(self, line: TrafficLine, width: int) -> list[Row]:
         state = self.state
-        time = f"{self.clock(line.at_ms)} " if width >= 34 else ""
+        time = f"{_clock(line.at_ms)} " if width >= 34 else ""
         if line.kind != "message":
             style = "class:warn" if line.kind in ("gap", "owed") else "class:dim"
             text = f"{time}{line.text}".replace("→", self.signs.to)
@@ -588,3 +585,7 @@ def wrapped(text: str, width: int, *, indent: str = "", most: int | None = None)
         if most is not None and len(rows) > most:
             return [*rows[: most - 1], f"{indent}… (^X: all of it)"]
     return rows
+
+
+def _clock(ms: int) -> str:
+    return time.strftime("%H:%M", time.localtime(ms // 1000))
