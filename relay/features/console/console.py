@@ -109,8 +109,8 @@ class _Panes(UIControl):
 
     def create_content(self, width: int, height: int) -> UIContent:
         self.height = height
-        now_ms = time.time_ns() // 1_000_000
-        self.painted = paint(self._state, width, height, now_ms, self._signs)
+        now_ms, zone = time.time_ns() // 1_000_000, time.localtime().tm_gmtoff
+        self.painted = paint(self._state, width, height, now_ms, self._signs, zone)
         rows = self.painted.rows
 
         def line(n: int) -> StyleAndTextTuples:

@@ -5,7 +5,6 @@ What is shown says itself in words or signs, never by colour alone.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -110,9 +109,10 @@ def paint(
     height: int,
     now_ms: int,
     signs: Signs = UNICODE,
+    zone: int = 0,
 ) -> Painted:
-    """``height`` rows of at most ``width`` columns; times are local ones."""
-    return _View(state, width, height, now_ms, signs).painted()
+    """``height`` rows of at most ``width`` columns; times are ``zone`` seconds east of UTC."""
+    return _View(state, width, height, now_ms, signs, zone).painted()
 
 
 class _View:
@@ -123,12 +123,14 @@ class _View:
         height: int,
         now_ms: int,
         signs: Signs,
+        zone: int,
     ) -> None:
         self.state = state
         self.width = width
         self.height = height
         self.now_ms = now_ms
         self.signs = signs
+        self.zone = zone
         self.seen: list[str] = []
         self.at_end = (False, True)
         self.pan_max = 0
@@ -146,6 +148,10 @@ class _View:
         rows = [self._header(), *middle[:room], *items, *bottom]
         return Painted(rows[: self.height], tuple(self.seen), self.at_end, self.pan_max)
 
+    def _clock(self, ms: int) -> str:
+        at = ms // 1000 + self.zone
+        return f"{at // 3600 % 24:02}:{at // 60 % 60:02}"
+
     # -- the parts
 
     def _header(self) -> Row:
@@ -160,13 +166,13 @@ class _View:
         for name in (*NEEDY, "busy"):
             many = sum(row["state"] == name for row in live)
             parts += [f"{many} {name}"] if many else []
-        right = f"{state.host} {_clock(self.now_ms)}"
+        right = f"{state.host} {self._clock(self.now_ms)}"
         if not state.connected:
             right = "no broker: trying again"
         left = " relay  " + "  ".join(parts)
         if columns_of(left) + len(right) + 3 > self.width:
             left = " " + " ".join(parts)
-            right = right if not state.connected else _clock(self.now_ms)
+            right = right if not state.connected else self._clock(self.now_ms)
         return [("class:header", self._sides(left, right + " ", self.width))]
 
     def _bottom(self) -> list[Row]:
@@ -369,7 +375,7 @@ class _View:
 
     def _line(self, line: TrafficLine, width: int) -> list[Row]:
         state = self.state
-        time = f"{_clock(line.at_ms)} " if width >= 34 else ""
+        time = f"{self._clock(line.at_ms)} " if width >= 34 else ""
         if line.kind != "message":
             style = "class:warn" if line.kind in ("gap", "owed") else "class:dim"
             text = f"{time}{line.text}".replace("→", self.signs.to)
@@ -585,7 +591,3 @@ def wrapped(text: str, width: int, *, indent: str = "", most: int | None = None)
         if most is not None and len(rows) > most:
             return [*rows[: most - 1], f"{indent}… (^X: all of it)"]
     return rows
-
-
-def _clock(ms: int) -> str:
-    return time.strftime("%H:%M", time.localtime(ms // 1000))
