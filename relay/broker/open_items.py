@@ -31,8 +31,8 @@ from relay.protocol.item_ops import (
 
 #: The kind of the event that stores what the person has answered.
 ANSWER = "answer"
-#: Choices of one question, characters of what it asks, of one choice and of the person's note.
-CHOICES_MAX, WHAT_MAX, LABEL_MAX, NOTE_MAX = 30, 16_100, 400, 2000
+#: Choices of one question, characters of what it asks, and of one choice.
+CHOICES_MAX, WHAT_MAX, LABEL_MAX = 30, 16_100, 400
 #: Seconds that an agent's session may take to type an answer.
 TYPING = 40.0
 _MEANS = {
@@ -68,8 +68,6 @@ class ItemOps:
         if self._directory.is_broker(request.client):
             who = fields.get("by", who)
         note, given = fields.get("note") or "", fields["id"]
-        if len(note) > NOTE_MAX:
-            raise UsageError(f"the note is a text of at most {NOTE_MAX} characters")
         waiting = self._waiting()
         items = [_meant(part, waiting) for part in (given if isinstance(given, list) else [given])]
         items = list({item["id"]: item for item in items}.values())
