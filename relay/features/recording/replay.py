@@ -60,7 +60,6 @@ def add(verbs: Parser) -> None:
         "--misses", action="store_true", help="also what almost fired, and why it did not"
     )
     parser.add_argument("--config", metavar="FILE", help="use this configuration, if it is trusted")
-    parser.add_argument("--name", metavar="NAME", help="the agent's name (default: as recorded)")
     parser.add_argument("--json", action="store_true", help="print JSON, with whole bodies")
     parser.gone("--source", "a recording is always read from the screen; leave the option out")
     parser.set_defaults(run=run)
@@ -85,7 +84,7 @@ def run(options: Options) -> int:
                 details={"line": error.line},
             ) from None
     _say(header, replay)
-    name = options.name or header.relay.get("agent") or header.title
+    name = header.relay.get("agent") or header.title
     if options.json:
         output.as_json([_fields(finding, name) for finding in replay.found])
     else:
