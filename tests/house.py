@@ -27,7 +27,7 @@ RATCHETS = {
     "constructors": 0,
     "callbacks": 141,
     "cycles": 0,
-    "limits": 532,
+    "limits": 530,
     "words": 44,
 }
 
