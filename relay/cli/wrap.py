@@ -113,8 +113,8 @@ def add_agent_options(parser: Parser) -> None:
         "--type",
         metavar="HOW",
         choices=("line", "paste"),
-        help='how messages are typed: "line" (one line and Enter, whenever COMMAND rests) or'
-        ' "paste"; default: as its terminal shows',
+        help='how messages are typed: "line" (one line and Enter, whenever COMMAND is quiet)'
+        ' or "paste"; default: as COMMAND sets its terminal',
     )
     parser.add_argument(
         "--hear",
