@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 from contextlib import suppress
 from typing import TypeVar
 
@@ -345,6 +346,10 @@ class Directory:
     def is_outside(self, client: Client) -> bool:
         """Whether the process behind ``client`` is below no run of an agent."""
         return self.ancestry_of(client).standing.place is Membership.OUTSIDE
+
+    def is_broker(self, client: Client) -> bool:
+        """Whether ``client`` is this process: a feature that asks for somebody elsewhere."""
+        return bool(client.ancestors) and client.ancestors[0].pid == os.getpid()
 
     def is_owners_word(self, request: AnyRequest, sender: str) -> bool:
         """Whether the words of ``request`` are proven to be the owner's, so that agents may take

@@ -66,6 +66,8 @@ class ItemOps:
         """The person answers all items that are named, or none."""
         who = self._directory.check_person(request, "answer what an agent asks")
         fields = request.fields
+        if self._directory.is_broker(request.client):
+            who = fields.get("by", who)
         note, given = fields.get("note") or "", fields["id"]
         if len(note) > NOTE_MAX:
             raise UsageError(f"the note is a text of at most {NOTE_MAX} characters")

@@ -48,6 +48,7 @@ class ItemAnswerRequest(Request):
     id: str | list[str]  # ids, or their ends
     choice: str  # a key, a label or its beginning, yes, no
     note: NotRequired[str | None]
+    by: NotRequired[str]  # who answers from elsewhere; only the broker itself can say so
 
 
 class ItemAnswered(Record):

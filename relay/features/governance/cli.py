@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 
 from relay.cli import output
 from relay.cli.init_verb import write_new
@@ -15,6 +16,8 @@ from relay.core.paths import Home, working_folder
 from relay.features.governance.governed_paths import FOLDER, governed_root
 from relay.features.governance.intents import INTENTS_FILE, MAP_FILE, TRACE_FILE
 
+#: Records of the trace that ``relay doctor`` looks at.
+_RECORDS = 1000
 #: ``.orchestration/active_intents.yaml``, for ``relay init --governed``.
 INTENTS_TEMPLATE = """\
 # What is to be done in this project, and in which files. As long as this folder is here, an agent
@@ -135,3 +138,29 @@ def checks(home: Home, cwd: str) -> Iterator[tuple[str, str, str]]:
 
     for level, text, hint in what_holds(home, cwd):
         yield "warn" if level == "bad" else level, text, hint
+    if ending := _unread(home, cwd):
+        from relay.core.extras import adding
+
+        told = f"agents have changed {ending} files, and whether such a change is one of form alone"
+        yield "absent", f"{told} cannot be told", adding("languages")
+
+
+def _unread(home: Home, cwd: str) -> str:
+    """How a file ends that an agent has changed and whose language cannot be read here; "": none
+    among the first records of the trace."""
+    root = governed_root(cwd)
+    if not (root and os.path.exists(home.governance)):
+        return ""
+    from contextlib import closing
+
+    from relay.features.governance.governance_store import GovernanceStore
+    from relay.features.governance.mutation import unread_ending
+    from relay.features.governance.trace import Trace
+
+    with closing(GovernanceStore.open(home)) as store, suppress(RelayError):
+        for _, record in islice(Trace(root, store).records(), _RECORDS):
+            for file in record["files"]:
+                path = file.get("path") if isinstance(file, dict) else None
+                if ending := unread_ending(str(path)):
+                    return ending
+    return ""

@@ -2,7 +2,7 @@
 
 Whether two texts are the same program in another form is told from the leaves of their trees:
 Python by ``ast``, other languages by tree-sitter's wheels where they are installed
-(``relay[syntax]``). Comments, form, docstrings, the order of the top-level definitions, and a
+(the extra ``languages``). Comments, form, docstrings, the order of the top-level definitions, and a
 consistent renaming of what the file itself defines make no difference. In doubt two programs are
 not the same.
 """
@@ -305,6 +305,12 @@ def _language(ending: str) -> Any:
         return library.Language(getattr(importlib.import_module(module), function)())
     except (ImportError, AttributeError, ValueError, TypeError):
         return None  # missing, or of another version than the library
+
+
+def unread_ending(path: str) -> str:
+    """How the file's name ends, where the grammar of its language is not installed; else ""."""
+    ending = "." + path.lower().rpartition(".")[2]
+    return ending if ending in _GRAMMARS and _language(ending) is None else ""
 
 
 def _other(ending: str) -> Any:

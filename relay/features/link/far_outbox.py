@@ -73,6 +73,12 @@ class FarOutbox:
         count = "SELECT machine, count(*) FROM link_outbox WHERE stored=0 GROUP BY 1"
         return dict(self._ledger.rows(count))
 
+    def waiting_for(self, machine: str) -> int:
+        """How many messages a machine has not stored."""
+        count = "SELECT count(*) FROM link_outbox WHERE machine=? AND stored=0"
+        row = self._ledger.row(count, (machine,))
+        return row[0] if row else 0
+
     def settle(self, id_: str, machine: str) -> None:
         """Forget a message once all of it is over."""
         self._ledger.change(
@@ -102,7 +108,8 @@ class FarOutbox:
         """Send what is in the outbox, and again what another machine does not store; for ever."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._more.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._more.wait()
             self._more.clear()
             if not self._wire.connected.is_set():
                 continue

@@ -50,11 +50,13 @@ class Presence(msgspec.Struct):
 
 class LiveRequest(msgspec.Struct):
     """A request that is never stored. ``until``: by the clock of the machine that is asked, which
-    drops it later than that. Seconds since the epoch."""
+    drops it later than that. Seconds since the epoch. ``person``: who asks, as the machine that
+    asks says."""
 
     op: str
     fields: dict[str, Any]
     until: float
+    person: str = ""
 
 
 class LiveAnswer(msgspec.Struct):

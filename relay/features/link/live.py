@@ -15,6 +15,7 @@ import msgspec
 from relay.broker.async_client import AsyncClient
 from relay.broker.broker_tasks import BrokerTasks
 from relay.broker.parts import BrokerParts
+from relay.core.agent_names import valid_name
 from relay.core.errors import RelayError, Timeout, UsageError, error_fields
 from relay.features.link.link_files import PAYLOAD
 from relay.features.link.link_records import LiveAnswer, LiveRequest
@@ -44,6 +45,7 @@ class Live:
         self, parts: BrokerParts, wire: Wire, machines: Machines, tasks: BrokerTasks
     ) -> None:
         self._home, self._log = parts.kernel.home, parts.kernel.log
+        self._directory = parts.kernel.directory
         self._wire = wire
         self._machines = machines
         self._tasks = tasks
@@ -58,7 +60,8 @@ class Live:
         until = self._wire.clock_of(machine)
         if until is None:
             raise RelayError(f"{machine} is away, so nothing can be asked there", code="away")
-        request = msgspec.json.encode(LiveRequest(op, fields, until + seconds))
+        person = self._directory.owner
+        request = msgspec.json.encode(LiveRequest(op, fields, until + seconds, person))
         data = await self._wire.ask(machine, request, seconds)
         answer = msgspec.json.decode(data, type=LiveAnswer)
         if answer.error is not None:
@@ -103,8 +106,9 @@ class Live:
             raise self._machines.refusal(machine, right)
         self._log.write(f"{machine} asks: {request.op} {request.fields.get('agent') or ''}".strip())
         fields = {key: request.fields[key] for key in _FIELDS[request.op] if key in request.fields}
-        if request.op == ITEM_ANSWER:  # the ledger shall say where it was answered
-            fields["note"] = f"{fields.get('note') or ''} (from {machine})".lstrip()
+        if request.op == ITEM_ANSWER:  # the server has proven the machine, which names its person
+            person = request.person if valid_name(request.person) else "person"
+            fields["by"] = f"{person}@{machine}"
         client = AsyncClient(self._home, on_push=_ignore, start=False)
         try:
             await client.open(left)

@@ -27,10 +27,13 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.features.link.link_files import Code, LinkFolder, context_for
+from relay.features.link.machines import seconds_between
 from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE
 from relay.features.link.wire import refuse_old
+from relay.features.mcp.mcp_tools import ToolCaller
 from relay.ledger.reading import query
-from relay.protocol.agent_ops import AGENTS, ANSWER, ELSEWHERE
+from relay.protocol.agent_ops import AGENT_STATE, AGENTS, ANSWER, ELSEWHERE
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
 from relay.protocol.message_ops import INBOX, READ, SEND, SENT
 from relay.protocol.op import by_name
 from tests.broker.support import Session, kill_broker, stop_broker
@@ -180,6 +183,7 @@ def test_a_message_that_was_refused_is_refused_when_it_comes_again(
         client = await nats.connect(
             f"tls://{link.address}",
             tls=context_for(link.certificate),
+            tls_handshake_first=True,
             nkeys_seed_str=laptop.folder.seed().decode(),
         )
         for told in (row | {"id": refused[0]}, row | {"id": "0" * 26, "sender": "no name at all"}):
@@ -239,6 +243,38 @@ def test_the_screen_of_an_agent_elsewhere_is_shown_where_its_machine_allows_it(
         laptop.ask(ELSEWHERE, machine="server", asked="stop", fields={}, timeout=20)
 
 
+def test_an_answer_from_elsewhere_says_who_gave_it(machines: list[MachineUnderTest]) -> None:
+    laptop, server, _ = machines
+    server.ask(LINK_ALLOW, machine="laptop", rights=["answer"])
+
+    def elsewhere(op: Any, **fields: Any) -> Any:
+        asked = {"machine": "server", "asked": str(op), "fields": fields}
+        return laptop.ask(ELSEWHERE, timeout=30, **asked)["answer"]
+
+    asks: Any = {"id": "question-1", "what": "sure?", "chosen": 0, "since_ms": 1}
+    asks["choices"] = [{"key": "y", "label": "Yes"}, {"key": "n", "label": "No"}]
+
+    async def answer() -> None:
+        async with Session(server.home, "Bob") as bob:
+            await bob.client.request(AGENT_STATE, state="idle", question=asks)
+            [item] = (await asyncio.to_thread(elsewhere, ITEMS))["rows"]
+            given: Any = {"id": item["id"], "choice": "yes", "note": "go on", "by": "Eve"}
+            async with asyncio.TaskGroup() as tasks:
+                going = tasks.create_task(asyncio.to_thread(elsewhere, ITEM_ANSWER, **given))
+                [push] = await bob.until(lambda: [p for p in bob.pushes if p["push"] == "ask"])
+                await bob.client.request(ANSWER, id=push["id"], response={"gone": True})
+            assert going.result()["by"] == f"{ME}@laptop"
+
+    asyncio.run(answer())
+    [[meta]] = query(server.home.ledger, "SELECT meta_json FROM events WHERE kind='answer'", 2).rows
+    stored = json.loads(str(meta))["meta"]
+    assert (stored["by"], stored["note"]) == (f"{ME}@laptop", "go on")
+
+
+async def no_progress(seconds: float) -> None:
+    """Nobody looks."""
+
+
 def test_everyone_and_a_channel_are_one_copy_a_machine_given_out_there(
     machines: list[MachineUnderTest],
 ) -> None:
@@ -256,6 +292,12 @@ def test_everyone_and_a_channel_are_one_copy_a_machine_given_out_there(
         ):
             await bob.client.request(by_name("channel_join"), channel="#build")
             await asyncio.to_thread(until, is_known)
+            tools = ToolCaller(cid.client, {}, {}, "/")
+            shown = json.loads(await tools.call("agents", {}, no_progress))
+            assert shown["elsewhere"] == [
+                {"name": "Ann@server", "here": True},
+                {"name": "Bob@server", "here": True},
+            ]
             await asyncio.to_thread(laptop.send, "*", "to all")
             for one in (ann, bob, cid):
                 await one.until(one.delivered)
@@ -347,6 +389,10 @@ def test_a_clock_that_is_an_hour_behind_changes_no_order(
     broker.wait(SOON)
 
 
+def test_of_many_machines_each_hears_of_ten_a_second() -> None:
+    assert [seconds_between(count) for count in (2, 100, 1000)] == [10, 10, 100]
+
+
 @pytest.mark.parametrize("version", ["2.10.29", "1.4.1", "unknown"])
 def test_a_server_that_is_too_old_is_refused(version: str) -> None:
     with pytest.raises(UsageError, match=f"nats-server {version}; it must be 2.11"):
@@ -378,6 +424,7 @@ def test_the_server_lets_nobody_speak_as_another(machines: list[MachineUnderTest
         client = await nats.connect(
             f"tls://{server.folder.read().address}",
             tls=context_for(server.folder.read().certificate),
+            tls_handshake_first=True,
             nkeys_seed_str=server.folder.seed().decode(),
             inbox_prefix="_INBOX_server",
             error_cb=failed,
@@ -405,6 +452,20 @@ def test_the_server_lets_nobody_speak_as_another(machines: list[MachineUnderTest
     until(lambda: laptop.inbox() == ["true"])
 
 
+def test_a_server_that_speaks_without_tls_is_told_nothing(machines: list[MachineUnderTest]) -> None:
+    laptop, server, _ = machines
+    port = int(server.folder.read().address.rpartition(":")[2])
+    stop_broker(laptop.home)
+    info = {"version": "2.15.1", "max_payload": 1 << 20, "nonce": "n", "auth_required": True}
+    with socket.create_server(("127.0.0.1", port)) as door:
+        client, _ = door.accept()
+        with client:
+            client.sendall(b"INFO %s\r\n" % json.dumps(info).encode())
+            client.settimeout(SOON)
+            heard = client.recv(1)
+    assert heard == b"\x16"  # TLS begins
+
+
 def test_a_message_of_a_mebibyte(machines: list[MachineUnderTest]) -> None:
     laptop, server, _ = machines
     body = "\n" * 1000 + "ä" * (512 * 1024 - 500)
@@ -420,6 +481,7 @@ def test_a_full_stream_is_said_and_nothing_is_lost(machines: list[MachineUnderTe
         client = await nats.connect(
             f"tls://{link.address}",
             tls=context_for(link.certificate),
+            tls_handshake_first=True,
             nkeys_seed_str=laptop.folder.seed().decode(),
         )
         stream = client.jetstream()

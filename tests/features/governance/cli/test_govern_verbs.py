@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from relay.core.errors import StorageError
 from relay.core.paths import Home
 from relay.features.governance.governance_store import GovernanceStore, Lease, start_of
 from relay.features.governance.governed_paths import FOLDER
-from relay.features.governance.intents import INTENTS_FILE, TRACE_FILE
+from relay.features.governance.intents import INTENTS_FILE, TRACE_FILE, TraceKind
+from relay.features.governance.mutation import compare
+from relay.features.governance.trace import Trace
+from relay.features.governance.trace_records import TraceEntry
 from tests.broker.support import Json
 from tests.cli.fixtures import Run
 
@@ -107,6 +111,20 @@ def test_what_governs_is_shown_with_what_is_wrong(
     Path(broker_home.governance).write_bytes(b"damaged" * 1000)
     assert relay("govern", "off", "--reason", "it is damaged").returncode == 0
     assert relay("govern").stdout.startswith(f"off for {project}")
+
+
+def test_doctor_says_which_command_adds_the_reader_of_a_language_that_agents_write(
+    project: Path, broker_home: Home, relay: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker_home.create()
+    monkeypatch.setattr("relay.features.governance.mutation._language", lambda ending: None)
+    for path, adds in (("src/a.py", False), ("src/a.go", True)):
+        with closing(GovernanceStore.open(broker_home)) as store:
+            change = compare(path, b"a = 1\n", b"a = 2\n")
+            Trace(str(project), store).append(TraceEntry(TraceKind.MUTATION, files=(change,)))
+        checks = json.loads(relay("doctor", "--json").stdout)["checks"]
+        hints = [one["hint"] for one in checks if "have changed .go files" in one["text"]]
+        assert bool(hints) is adds and all("languages" in hint for hint in hints)
 
 
 def test_what_the_file_lets_pass_beside_is_named(project: Path, relay: Run) -> None:

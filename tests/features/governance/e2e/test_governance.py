@@ -13,7 +13,6 @@ import pytest
 
 from relay.core.agent_names import owner_name
 from relay.features.confine import landlock
-from tests.e2e.hooked import hooked_agent
 from tests.e2e.test_handlers import project
 from tests.e2e.test_handlers import project as trusted_project
 from tests.e2e.test_identity import run_agent
@@ -28,6 +27,7 @@ from tests.e2e.wrapped import (
     wait_registered,
     wrapped,
 )
+from tests.features.hooked import hooked_agent
 from tests.support import wait_until
 
 INTENTS = """\

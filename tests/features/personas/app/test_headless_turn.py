@@ -20,7 +20,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.personas.headless_turn import TYPED_MAX
 from relay.protocol.turns import TurnCause, TurnRequest
-from tests.e2e.hooked import hooked_agent
+from tests.features.hooked import hooked_agent
 from tests.support import wait_until
 
 RUNNER = python("relay.features.personas.headless_turn")
