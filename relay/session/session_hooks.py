@@ -22,7 +22,7 @@ from relay.directive.redact import redact
 from relay.hooks import hook_log
 from relay.hooks.aggregator import aggregate
 from relay.hooks.context import Context, Identity
-from relay.hooks.engine import HookEventHandler, RequestChannel, RequestCode
+from relay.hooks.engine import Config, HookEventHandler, RequestChannel, RequestCode
 from relay.hooks.events import HookEventName, event_name
 from relay.hooks.hook_log import HookLog, aggregated_record
 from relay.hooks.planner import Planner
@@ -40,30 +40,15 @@ from relay.session.session_events import EventQueue, SourcesRead
 _LAST_RESPONSES = 2.0
 
 
-class SessionConfig:
-    """The session's facts for the engine; see :class:`relay.hooks.engine.Config`."""
+class SessionConfig(Config):
+    """The session's facts for the engine."""
 
     def __init__(self, identity: Identity, context: Context, adapter: AgentAdapter | None) -> None:
-        self._identity = identity
-        self._context = context
+        super().__init__(identity.session_id, identity.agent_name, identity.working_dir, context)
         self._adapter = adapter
-
-    @property
-    def session_id(self) -> str:
-        return self._identity.session_id
-
-    @property
-    def agent_name(self) -> str:
-        return self._identity.agent_name
-
-    def working_dir(self) -> str:
-        return self._identity.working_dir
 
     def transcript_path(self) -> str:
         return (self._adapter and self._adapter.source.transcript_path) or ""
-
-    def context(self) -> object:
-        return self._context
 
 
 def make_engine(
@@ -75,7 +60,7 @@ def make_engine(
     log: HookLog | None = None,
 ) -> HookEventHandler:
     """The engine over ``registry``; programs among the hooks run with ``env``."""
-    runner = HookRunner(functions, cwd=config.working_dir(), env=env, timeout=functions.timeout)
+    runner = HookRunner(functions, cwd=config.working_dir, env=env, timeout=functions.timeout)
     return HookEventHandler(config, Planner(registry), runner, aggregate, log=log)
 
 
@@ -96,8 +81,6 @@ class SessionHooks:
         await self.functions.close()
 
 
-#: Requests at a time. The broker sends fewer; another one is left to its deadline there.
-SERVED_MAX = 256
 #: How long a response may take to reach the broker. Seconds.
 SENDING = 10.0
 
@@ -128,7 +111,7 @@ class RemoteRequests:
 
     def take(self, push: Mapping[str, Any]) -> None:
         """Begin to answer one push."""
-        if not self._closed and len(self._tasks) < SERVED_MAX:
+        if not self._closed:
             self._tasks.spawn(self._serve(push))
 
     async def close(self, seconds: float) -> None:
