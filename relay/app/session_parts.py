@@ -147,9 +147,7 @@ class SessionParts:
         facts = replace(session_facts(start, hello, config), kind=self._kind)
         self.driver = self._make_driver(facts, self._registered)
         self._wake = asyncio.Event()  # the agent's records are worth a look
-        self._server = HookServer(
-            self._answer_hook, start.args["token"], on_error=self._hook_failed
-        )
+        self._server = HookServer(self._answer_hook, start.args["token"])
 
     async def begin(self) -> None:
         """Register with the broker, start the session, and serve the agent's hooks."""
@@ -211,21 +209,22 @@ class SessionParts:
     # -- the agent's hooks ------------------------------------------------------------------------
 
     async def _answer_hook(self, event: dict[str, Any]) -> dict[str, Any]:
-        self.driver.take(HookReported(event))
+        try:
+            self.driver.take(HookReported(event))
+        except Exception as error:
+            text = f"a hook's report could not be used: {type(error).__name__}: {error}"
+            self._queue.post(PersonNote(text))
+            raise
         if self._gate is None:
             self._wake.set()
             return {}
         # The agent waits: its records are read afterwards, or when that takes long.
         later = asyncio.get_running_loop().call_later(_HELD_UP, self._wake.set)
         try:
-            return await self._gate.answer(event)
+            return await self._gate.answer(event)  # never raises
         finally:
             later.cancel()
             self._wake.set()
-
-    def _hook_failed(self, error: BaseException) -> None:
-        text = f"a hook's report could not be used: {type(error).__name__}: {error}"
-        self._queue.post(PersonNote(text))
 
     # -- making the parts -------------------------------------------------------------------------
 
