@@ -28,9 +28,6 @@ from relay.session.steering import HookAttachment, Steering
 #: Seconds after which a gate has answered, whatever its hooks do. The agent waits a little longer
 #: (relay.agents.launch.GATE_TIMEOUT).
 DEADLINE = 590.0
-#: Gates that may be open at a time; the next ones are answered as if their hooks had failed.
-OPEN_MAX = 256
-
 
 #: The events of a tool call, and what the event ledger calls them.
 _PHASES = {HookEventName.BEFORE_TOOL: "before", HookEventName.AFTER_TOOL: "after"}
@@ -110,7 +107,6 @@ class ToolHookEndpoint:
         self._engine = engine
         self._events = events
         self._steering = steering
-        self._open = 0
         self._prompt = ""
 
     async def answer(self, event: dict[str, Any]) -> dict[str, Any]:
@@ -207,16 +203,11 @@ class ToolHookEndpoint:
 
     async def _decide(self, call: AgentHookCall, end: float) -> Aggregated:
         """What the hooks say until ``end``; a failure of the engine's own is a failed hook."""
-        if self._open >= OPEN_MAX:
-            return self._failed(call, f"{OPEN_MAX} other calls wait for their hooks")
-        self._open += 1
         try:
             async with asyncio.timeout_at(end):
                 result = await self._engine.fire(call.event, call.fields)
         except TimeoutError:
             return self._failed(call, f"its hooks did not end within {DEADLINE:g} s")
-        finally:
-            self._open -= 1
         self._tell(result)
         broken = [error for error in result.errors if error.stage != "hook"]
         if broken and not result.blocked:
