@@ -153,7 +153,7 @@ class AgentAdapter:
     shows_paste = False
 
     def __init__(self, start: AgentStart) -> None:
-        self._clock = start.clock
+        self.clock = start.clock
         self.profile = start.profile
 
     @property

@@ -113,7 +113,7 @@ class GeminiAdapter(AgentAdapter):
         return await self._follower.read(self.source.saved.path, feed)
 
     def _search(self, feed: SourceFeed) -> None:
-        now = self._clock()
+        now = self.clock()
         if not self.source.trusted or now - self._searched < LOOK_AGAIN:
             return
         self._searched = now

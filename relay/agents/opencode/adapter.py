@@ -171,7 +171,7 @@ class OpencodeAdapter(AgentAdapter):
             changed()
             while True:
                 self._hear(feed, events.feed(await _piece(answer, SILENCE)))
-                if self.source.missing and self._clock() - self._asked > ASK_AGAIN:
+                if self.source.missing and self.clock() - self._asked > ASK_AGAIN:
                     await self._catch_up(client, feed)
                 if self.source.stranded() and not self._freeing:
                     self._freeing = True
@@ -202,13 +202,13 @@ class OpencodeAdapter(AgentAdapter):
 
     async def _catch_up(self, client: OpencodeClient, feed: SourceFeed) -> None:
         """Ask for what the stream does not tell: how things stand, and what was missed."""
-        self._asked = self._clock()
+        self._asked = self.clock()
         found = await snapshot(client, self.source, continues=self._continues)
         found["properties"]["at"] = time.time() * 1000
-        feed.hook(found, self._clock())
+        feed.hook(found, self.clock())
 
     def _hear(self, feed: SourceFeed, events: list[dict[str, Any]]) -> None:
-        now = self._clock()
+        now = self.clock()
         for event in events:
             try:
                 feed.hook(event, now)
@@ -221,7 +221,7 @@ class OpencodeAdapter(AgentAdapter):
         self.source.interrupted()
         if error.status == 401:
             raise Unfit("opencode's server refuses relay's password")
-        now = self._clock()
+        now = self.clock()
         if self._lost_at is None:
             self._lost_at = now
         if now - self._lost_at > self._patience and self.source.agent_state is not AgentState.GONE:
