@@ -332,7 +332,7 @@ class SessionParts:
             now_ms=now_ms,
         )
         requests = ScreenRequests(
-            *(self._at, self._screen, self._questions, self._stopper),
+            *(self._at, self._questions, self._stopper),
             lambda: (self._kind, self._sources.transcript_path),
             session.output,
         )
@@ -394,7 +394,7 @@ class SessionParts:
             ascii_only=not takes_utf8(self._run.env),
             written=frozenset(self._hello.get("written", ())),
         )
-        self._stopper = TurnStopper(self._at, self._screen, adapter, self._profile, self._queue)
+        self._stopper = TurnStopper(self._at, adapter, self._profile, self._queue)
         gate = gate_of_run(self._kind, self._launch, self._checkpoint.state)
         told = (typist.at_prompt, self._guards.quiet_for, gate)
         turns = self._turns = TurnReports(self._sources, now_ms, *told)

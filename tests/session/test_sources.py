@@ -61,8 +61,13 @@ class FakeScreen:
     def checkpoint(self) -> bytes:
         return b'{"kind":"fake"}'
 
-    def visible(self) -> list[str]:
+    def visible(self, *, styled: bool = False) -> list[str]:
         return ["row"]
+
+    def expect_echo(self, text: str, now: float) -> None:
+        pass
+
+    cursor, cursor_shown, columns = (0, 0), True, 80
 
     bracketed_paste = True
     title = ""
