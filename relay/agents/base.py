@@ -66,14 +66,8 @@ class TypingRules:
 class SourceFeed(Protocol):
     """The session's sources, as an adapter sees them: here it hands over what it has read."""
 
-    def transcript(self, line: str, now: float) -> None:
-        """Hand over a complete line of the agent's own records."""
-
-    def hook(self, event: dict[str, Any], now: float) -> None:
-        """Hand over an event of the agent's own."""
-
     def reported(self, events: list[SourceEvent]) -> None:
-        """Hand over what the adapter has made of records itself."""
+        """Hand over what the source has made of records."""
 
     def give_up(self, reason: str) -> None:
         """Say that nothing can be read of the agent: the screen stands in."""
@@ -324,7 +318,8 @@ class FileTail:
 class FileFollower:
     """Hands each line of one growing file to the source once, also over a restart."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, source: StructuredSource, clock: Callable[[], float]) -> None:
+        self._source = source
         self._clock = clock
         self._tail = FileTail()
         # Where the tail was when all that it had read was handed over: while a thread reads on,
@@ -343,7 +338,7 @@ class FileFollower:
                 found = True
                 for line in lines:
                     try:
-                        feed.transcript(line, self._clock())
+                        feed.reported(self._source.transcript(line, self._clock()))
                     except Exception as error:
                         # Its form is not ours to promise: one odd line must not cost the others.
                         feed.note(f"a line of the transcript: {type(error).__name__}: {error}")

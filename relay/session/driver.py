@@ -363,12 +363,6 @@ class AdapterFeed:
         self._sources = sources
         self._queue = queue
 
-    def transcript(self, line: str, now: float) -> None:
-        self._post(self._sources.transcript(line, now))
-
-    def hook(self, event: dict[str, Any], now: float) -> None:
-        self._post(self._sources.hook(event, now))
-
     def reported(self, source_events: list[SourceEvent]) -> None:
         self._post(self._sources.reported(source_events))
 

@@ -231,12 +231,6 @@ class SourceSelector:
             return []
         return self._take(self._structured.hook(event, now), "structured")
 
-    def transcript(self, line: str, now: float) -> list[Heard]:
-        """Read a line of the agent's own transcript."""
-        if self._structured is None:
-            return []
-        return self._take(self._structured.transcript(line, now), "structured")
-
     def reported(self, events: list[SourceEvent]) -> list[Heard]:
         """Take events that the adapter has read from records itself."""
         return self._take(events, "structured")

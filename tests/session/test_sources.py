@@ -305,6 +305,6 @@ def test_a_pager_that_ends_in_silence_is_noticed() -> None:
 def test_states_and_proofs_are_passed_on() -> None:
     desk = Desk(FakeStructured())
     desk.hear(desk.ears.hook({"events": [StateChange(AgentState.BUSY)]}, 1.0))
-    desk.hear(desk.ears.transcript("words", 1.0))
+    desk.hear(desk.ears.reported([Proof("words", "transcript")]))
     assert desk.states == [StateChange(AgentState.BUSY)]
     assert desk.proofs == [Proof("words", "transcript")]

@@ -55,7 +55,7 @@ class ClaudeAdapter(AgentAdapter):
             gated=bool(start.launch.get("gates")),
             profile=start.profile,
         )
-        self._follower = FileFollower(start.clock)
+        self._follower = FileFollower(source, start.clock)
         if checkpoint.get("structured"):
             source.restore(checkpoint["structured"])
         if checkpoint.get("native"):

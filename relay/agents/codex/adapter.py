@@ -145,7 +145,7 @@ class CodexAdapter(AgentAdapter):
             self._followers.pop(closed[0] if closed else next(iter(self._followers)))
 
     def _follow(self, path: str) -> FileFollower:
-        return self._followers.setdefault(path, FileFollower(self.clock))
+        return self._followers.setdefault(path, FileFollower(self.source, self.clock))
 
 
 #: Seconds that Codex may take to start, to take the message and to end.

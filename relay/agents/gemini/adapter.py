@@ -68,7 +68,7 @@ class GeminiAdapter(AgentAdapter):
         self._began = start.started_ms / 1000
         self._wake = asyncio.Event()
         self.source = GeminiSource(self._began, lambda: self._wake.set(), start.profile)
-        self._follower = FileFollower(start.clock)
+        self._follower = FileFollower(self.source, start.clock)
         self._asked: float | None = None
         self._searched = 0.0
         if start.checkpoint.get("structured"):

@@ -205,13 +205,13 @@ class OpencodeAdapter(AgentAdapter):
         self._asked = self.clock()
         found = await snapshot(client, self.source, continues=self._continues)
         found["properties"]["at"] = time.time() * 1000
-        feed.hook(found, self.clock())
+        feed.reported(self.source.hook(found, self.clock()))
 
     def _hear(self, feed: SourceFeed, events: list[dict[str, Any]]) -> None:
         now = self.clock()
         for event in events:
             try:
-                feed.hook(event, now)
+                feed.reported(self.source.hook(event, now))
             except Exception as error:
                 # Its form is not ours to promise: one odd event must not cost the others.
                 feed.note(f"an event of opencode's: {type(error).__name__}: {error}")

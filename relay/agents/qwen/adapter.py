@@ -93,8 +93,8 @@ class QwenAdapter(AgentAdapter):
         source = self.source
         self._files = EventFiles(os.path.join(start.folder, EVENTS))
         self._chat = ChatRecord(start.env, source)
-        self._follower = FileFollower(start.clock)
-        self._chats = FileFollower(start.clock)
+        self._follower = FileFollower(source, start.clock)
+        self._chats = FileFollower(source, start.clock)
         if checkpoint.get("structured"):
             source.restore(checkpoint["structured"])
         if checkpoint.get("native"):

@@ -161,9 +161,8 @@ class Ears:
         self.events: list[SourceEvent] = []
         self.notes: list[str] = []
 
-    def hook(self, event: dict[str, Any], now: float) -> None:
-        assert self.native is not None
-        self.events += self.native.source.hook(event, now)
+    def reported(self, events: list[SourceEvent]) -> None:
+        self.events += events
 
     def give_up(self, reason: str) -> None:
         assert self.native is not None
