@@ -21,8 +21,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context as Variables
 from typing import Any, Protocol, TypeVar
 
-from relay.hooks.hook_types import Call, Callee, CallEnd, CallOutcome
-from relay.hooks.outputs import HandlerError, Result, read_pattern_value
+from relay.hooks.hook_types import Call, Callee, CallEnd, CallOutcome, HookOutput
+from relay.hooks.outputs import HandlerError, read_pattern_value
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 
 #: Plain functions that run at once.
@@ -68,14 +68,14 @@ class FunctionRunner:
 
     async def run_pattern(
         self, namespace: str, target: str, message: str, ctx: object
-    ) -> list[CallOutcome[Result]]:
+    ) -> list[CallOutcome[HookOutput]]:
         """Call every handler of one match, one after the other, until one says stop."""
-        outcomes: list[CallOutcome[Result]] = []
+        outcomes: list[CallOutcome[HookOutput]] = []
         for handler in self._registry.select(namespace, target):
             call = Call(handler.callee, lambda: (target, message, ctx), read_pattern_value)
             outcomes += await self.call_all([call])
             result = outcomes[-1].result
-            if result is not None and result.stop:
+            if result is not None and result.last:
                 break
         return outcomes
 
