@@ -30,7 +30,6 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.plain import encodable
 from relay.hooks.context import Context, Identity
-from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
 from relay.protocol.nested_wrap import NestedOutput
 from relay.screen.source import make_source
@@ -136,11 +135,9 @@ class SessionParts:
         notes = [*saved, *told, *unusable]
         notes += [*config.not_applied, *config.hook_problems[:HOOK_PROBLEMS_MAX]]
 
-        def has_hooks(event: HookEventName) -> bool:
-            return bool(config.registry.hooks(event))
-
+        hooked = {hook.event for hook in config.registry.all_hooks()}
         for missed in (ungated, untold):
-            notes += missed(self._kind, self._launch, has_hooks)
+            notes += missed(self._kind, self._launch, hooked)
         self._sources = self._make_sources(notes)
         self._guards = Guards(self._asking, self._pager, self._hello["offset"])
         self._feed = AdapterFeed(self._sources, queue)
@@ -378,7 +375,7 @@ class SessionParts:
             self._queue,
             self._tasks,
             self._sources,
-            state.get("features", state),  # they were beside the others in former checkpoints
+            state.get("features", {}),
         )
         self._features.use(modules.open(parts))
         for problem in modules.problems:

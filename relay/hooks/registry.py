@@ -327,9 +327,9 @@ class Registry:
         """Its hooks that are programs, and what they run."""
         return ((hook, hook.action) for hook in self._hooks if isinstance(hook.action, Command))
 
-    def commands(self, source: str | None = None) -> list[Command]:
-        """What its hooks run as programs: all of them, or those of the file ``source``."""
-        return [command for hook, command in self.programs() if source in (None, hook.source)]
+    def commands(self) -> list[Command]:
+        """What its hooks run as programs."""
+        return [command for _, command in self.programs()]
 
 
 def _matches(glob: str, target: str) -> bool:
