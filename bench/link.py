@@ -125,6 +125,7 @@ class Bare:
         self._client = await nats.connect(
             f"tls://{link.address}",
             tls=context_for(link.certificate),
+            tls_handshake_first=True,
             nkeys_seed_str=self._folder.seed().decode(),
         )
         self._stream = self._client.jetstream()

@@ -16,6 +16,9 @@ from relay.protocol.broker import Json
 #: Makes the answer from the result, in a batch of its own; None: it answers in another way.
 Then = Callable[[Any, Batch], Mapping[str, object] | None]
 
+#: Seconds in which work that is cancelled has cleaned up.
+_AGAIN = 5.0
+
 
 class BrokerTasks:
     """The coroutines of one part of the broker. What one raises is logged, and ends no other."""
@@ -44,10 +47,11 @@ class BrokerTasks:
     async def close(self) -> None:
         """Cancel all of it, and wait for its end."""
         self._closed = True
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := list(self._tasks):
+            for task in tasks:
+                task.cancel()
+            # Once more later: until Python 3.12, wait_for() may lose a cancellation.
+            await asyncio.wait(tasks, timeout=_AGAIN)
 
     def __bool__(self) -> bool:
         return bool(self._tasks)

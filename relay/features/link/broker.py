@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,6 +22,7 @@ from relay.features.link.link_files import (
     Link,
     LinkFolder,
     fetch_certificate,
+    is_local,
     machine_name,
 )
 from relay.features.link.link_records import FarState, Receipts
@@ -103,7 +104,7 @@ class _OpenLink:
     async def wait_connected(self) -> None:
         """Wait for the server. Raises RelayError."""
         try:
-            await asyncio.wait_for(self.wire.connected.wait(), 15)
+            await asyncio.wait_for(self.wire.connected.wait(), 30 if self.wire.link.ssh else 15)
         except TimeoutError as error:
             raise RelayError(
                 f"the link does not work: {self.wire.problem or 'no answer'}",
@@ -175,7 +176,7 @@ class LinkFeature(BrokerFeature):
         wire = self._open.wire
         return {
             "name": wire.link.name,
-            "server": wire.link.address,
+            "server": wire.link.server,
             "hosts": wire.link.hosts,
             "connected": wire.connected.is_set(),
             "problem": wire.problem,
@@ -192,22 +193,29 @@ class LinkFeature(BrokerFeature):
         self._directory.check_person(request, "link machines")
         if self._open is not None and not self._open.wire.link.hosts:
             raise UsageError(f"the link's server runs on {self._open.wire.link.host}: do it there")
-        if self._open is not None and (request.fields.get("address") or request.fields.get("name")):
-            link = self._open.wire.link
-            raise UsageError(
-                f"there is a link: this machine is {link.name}, and its server is at"
-                f" {link.address}",
-                hint="relay link new alone prints a code for one more machine; relay link remove"
-                f" {link.name} ends this link",
-            )
-        name = machine_name(request.fields.get("name")) if self._open is None else ""
-        address = request.fields.get("address") or _own_address()
+        address = request.fields.get("address") or ""
         host, colon, port = address.rpartition(":")
         if not colon:
-            host, port = address, str(PORT)
-        if not port.isdigit():
+            host, port = address, ""
+        if port and not port.isdigit():
             raise UsageError(f"{address!r} is not an address", hint="--address HOST or HOST:PORT")
-        self._later.answer(request, batch, partial(self._make, name, f"{host}:{port}"), _as_it_is)
+        if self._open is None:
+            name = machine_name(request.fields.get("name"))
+            address = f"{host or _own_address()}:{port or PORT}"
+        else:
+            link = self._open.wire.link
+            name, own = link.name, link.address.rpartition(":")[2]
+            # Who comes by ssh finds the server there, wherever others do.
+            address = f"{host}:{port or own}" if host else link.address
+            is_other = address != link.address and not (is_local(address) and port in ("", own))
+            if is_other or request.fields.get("name"):
+                raise UsageError(
+                    f"there is a link: this machine is {link.name}, and its server is at"
+                    f" {link.address}",
+                    hint="relay link new alone prints a code for one more machine; relay link"
+                    f" remove {link.name} ends this link",
+                )
+        self._later.answer(request, batch, partial(self._make, name, address), _as_it_is)
         return None
 
     async def _make(self, name: str, address: str) -> LinkCode:
@@ -222,12 +230,11 @@ class LinkFeature(BrokerFeature):
             self._folder.write(link)
             opened = self._begin(link)
         await opened.wait_connected()
-        code, until = await opened.wire.new_code()
-        link = opened.wire.link
+        code, until = await opened.wire.new_code(address)
         return {
             "code": str(code),
-            "name": link.name,
-            "server": link.address,
+            "name": name,
+            "server": address,
             "until_ms": int(until * 1000),
         }
 
@@ -239,29 +246,43 @@ class LinkFeature(BrokerFeature):
             raise UsageError("this machine is in a link", hint=f"leave it: relay link remove {own}")
         name = machine_name(request.fields.get("name"))
         code = Code.read(request.fields["code"])
-        self._later.answer(request, batch, partial(self._join, code, name), _as_it_is)
+        link = Link(name, code.address, code.host, "", ssh=request.fields.get("ssh") or "")
+        if link.ssh:
+            from relay.features.link.by_ssh import SshWay
+
+            link.ssh = str(SshWay.read(link.ssh))
+        self._later.answer(request, batch, partial(self._join, code, link), _as_it_is)
         return None
 
-    async def _join(self, code: Code, name: str) -> LinkJoined:
-        from relay.features.link.wire import enrol, nats_module
+    async def _join(self, code: Code, link: Link) -> LinkJoined:
+        from relay.features.link.by_ssh import SshWay, Tunnel
+        from relay.features.link.wire import nats_module
 
         nats_module()
-        loop = asyncio.get_running_loop()
-        try:
-            certificate = await loop.run_in_executor(None, fetch_certificate, code)
-        except (OSError, ValueError) as error:
-            raise RelayError(
-                f"{code.address} cannot be reached: {error}",
-                hint="can this machine reach it? relay link new --address names another address",
-            ) from error
-        machines = await enrol(code, certificate, name, self._folder)
-        link = Link(name, code.address, code.host, certificate)
+        if link.ssh:
+            async with Tunnel(SshWay.read(link.ssh), link.address) as tunnel:
+                machines = await self._enrol(replace(code, address=tunnel.address), link)
+        else:
+            machines = await self._enrol(code, link)
         self._folder.write(link)
-        others = [one for one in machines if one != name]
+        others = [one for one in machines if one != link.name]
         opened = self._begin(link)
         await self._parts.kernel.committer.commit(partial(opened.machines.add, others))
         await opened.wait_connected()
-        return {"name": name, "server": link.address, "machines": others}
+        return {"name": link.name, "server": link.server, "machines": others}
+
+    async def _enrol(self, code: Code, link: Link) -> list[str]:
+        from relay.features.link.wire import enrol
+
+        loop = asyncio.get_running_loop()
+        try:
+            link.certificate = await loop.run_in_executor(None, fetch_certificate, code)
+        except (OSError, ValueError) as error:
+            raise RelayError(
+                f"{link.server} cannot be reached: {error}",
+                hint="can this machine reach it? relay link new --address names another address",
+            ) from error
+        return await enrol(code, link.certificate, link.name, self._folder)
 
     def remove(self, request: ClientRequest[LinkChange], batch: Batch) -> LinkState | None:
         """A machine is in the link no more; its own name: this one leaves it."""

@@ -102,7 +102,8 @@ class FarOutbox:
         """Send what is in the outbox, and again what another machine does not store; for ever."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._more.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._more.wait()
             self._more.clear()
             if not self._wire.connected.is_set():
                 continue

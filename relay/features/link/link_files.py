@@ -54,6 +54,12 @@ class Link:
     machines: dict[str, str] = field(default_factory=dict)
     secret: str = ""  # of the code that may be used
     until: float = 0.0
+    ssh: str = ""  # the way there, where it goes through ssh: ssh://…
+
+    @property
+    def server(self) -> str:
+        """Where the server is, for a person."""
+        return self.ssh or self.address
 
     @property
     def hosts(self) -> bool:
@@ -188,10 +194,9 @@ class LinkFolder:
                     },
                 }
             )
-        host, _, port = link.address.rpartition(":")
-        is_local = host == "localhost" or host.startswith("127.")  # others come by ssh
+        port = link.address.rpartition(":")[2]
         conf = {
-            "host": "127.0.0.1" if is_local else "0.0.0.0",
+            "host": "127.0.0.1" if is_local(link.address) else "0.0.0.0",
             "port": int(port),
             "max_payload": PAYLOAD,
             "max_pending": 4 * PAYLOAD,
@@ -200,6 +205,8 @@ class LinkFolder:
             "tls": {
                 "cert_file": str(self.path / "server.crt"),
                 "key_file": str(self.path / "server.key"),
+                # Who could say that there is no TLS, in the server's place, would be told all.
+                "handshake_first": True,
             },
             "authorization": {"users": users},
         }
@@ -241,17 +248,22 @@ def context_for(certificate: str) -> ssl.SSLContext:
     return context
 
 
+def is_local(address: str) -> bool:
+    """Whether ``HOST:PORT`` is reached from that machine alone: others come by ssh."""
+    return address.startswith(("localhost:", "127."))
+
+
 def fetch_certificate(code: Code) -> str:
     """The certificate of the server at the code's address. A thread's work. Raises UsageError where
     it is not the one that the code names, and OSError."""
     host, _, port = code.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as plain:
-        while plain.recv(1) not in (b"\n", b""):  # INFO, before TLS begins
-            pass
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with context.wrap_socket(plain) as secure:
-            der = secure.getpeercert(binary_form=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection((host, int(port)), timeout=20) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
+        der = secure.getpeercert(binary_form=True)
     if der is None or hashlib.sha256(der).hexdigest() != code.pin:
         raise UsageError(
             f"the server at {code.address} is another one than the code names",

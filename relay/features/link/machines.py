@@ -118,7 +118,8 @@ class Machines:
                 fields["machines"] = sorted(link.machines)
             await self._wire.tell(fields)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), TELL)
+                async with asyncio.timeout(TELL):
+                    await self._news.wait()
             self._news.clear()
 
     def take(self, machine: str, presence: Presence, batch: Batch) -> None:

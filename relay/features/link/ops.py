@@ -57,6 +57,7 @@ class LinkJoin(Request):
 
     code: str
     name: NotRequired[str | None]  # of this machine
+    ssh: NotRequired[str | None]  # the way to the server's machine, ssh://…
 
 
 class LinkJoined(Record):

@@ -8,6 +8,7 @@ from relay.broker.client import request
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
+from relay.core.errors import UsageError
 from relay.core.visible import age
 from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE
 
@@ -25,6 +26,7 @@ def add(verbs: Parser) -> None:
         "link",
         "relay link new                  (prints a code; then, on the other machine:)\n"
         "  relay link join relay1:…\n"
+        "  relay link join ssh://me@server (instead of both, where ssh gets there)\n"
         '  relay send Bob@server "are you there?"',
         "Agents on several machines write to each other. See docs/many-machines.md.",
     ).add_subparsers(metavar="list|new|join|allow|remove", alone="list")
@@ -34,8 +36,13 @@ def add(verbs: Parser) -> None:
     new.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
     new.add_argument("--address", metavar="HOST[:PORT]", help="where others reach this machine")
     new.set_defaults(run=new_verb)
-    join = group.add_parser("join", help="join the link that a code is for")
-    join.add_argument("code", metavar="CODE", help="what relay link new has printed")
+    join = group.add_parser("join", help="join the link that a code is for, or of ssh://USER@HOST")
+    join.add_argument(
+        "code",
+        metavar="CODE",
+        help="what relay link new has printed; or ssh://USER@HOST[:PORT]: get one there, and go"
+        " through ssh, so that no port is open",
+    )
     join.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
     join.set_defaults(run=join_verb)
     allow = group.add_parser("allow", help="what a machine may do here beside writing")
@@ -113,8 +120,11 @@ def new_verb(options: Any) -> int:
 
 def join_verb(options: Any) -> int:
     """``relay link join``."""
+    code, ssh = options.code, None
+    if code.startswith("ssh:"):
+        code, ssh = _code_by_ssh(code)
     joined = request(
-        LINK_JOIN, deadline=60, code=options.code, name=options.name, **output.speaker()
+        LINK_JOIN, deadline=90, code=code, name=options.name, ssh=ssh, **output.speaker()
     )
     if options.json:
         output.as_json(joined)
@@ -122,6 +132,20 @@ def join_verb(options: Any) -> int:
     output.data(f"this machine is {joined['name']}, linked with {', '.join(joined['machines'])}")
     output.note(f'write to an agent there: relay send NAME@{joined["machines"][0]} "…"')
     return 0
+
+
+def _code_by_ssh(address: str) -> tuple[str, str]:
+    """A code of the machine at ``address``, and the way there. Raises RelayError."""
+    from relay.broker.client import check_person
+    from relay.core.paths import Home
+    from relay.features.link.by_ssh import SshWay, new_code
+
+    way = SshWay.read(address)
+    check_person(Home.from_env(), "link machines")
+    if own := request(LINK, **output.speaker())["name"]:  # before a link begins there
+        raise UsageError("this machine is in a link", hint=f"leave it: relay link remove {own}")
+    output.note(f"asking {way} for a code …")
+    return new_code(way), str(way)
 
 
 def allow_verb(options: Any) -> int:

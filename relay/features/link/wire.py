@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from relay.core.errors import RelayError, Timeout, UsageError
 from relay.core.log import Log
+from relay.features.link.by_ssh import SshWay, Tunnel
 from relay.features.link.link_files import (
     CODE_LIFE,
     PAYLOAD,
@@ -38,6 +39,8 @@ WINDOW = 64
 #: Seconds between two tries to connect (the first pause, which doubles, and the longest one), and
 #: until an answer of the server's is not waited for.
 SOON, AGAIN, ANSWER = 0.1, 1.0, 5.0
+#: The longest pause, and the time until a connection is there, where it goes through ssh.
+AGAIN_BY_SSH, CONNECTED_BY_SSH = 30.0, 20.0
 #: Live requests that wait for their turn here, at most; more are not answered.
 _ASKED = 64
 #: Seconds until a silent machine counts as away.
@@ -134,7 +137,7 @@ class Wire:
                 self.problem = error.message
             except Exception as error:
                 self.problem = (
-                    self._refused or f"{self.link.address}: {error or type(error).__name__}"
+                    self._refused or f"{self.link.server}: {error or type(error).__name__}"
                 )
             finally:
                 if self.connected.is_set():
@@ -145,9 +148,18 @@ class Wire:
                     with suppress(Exception):
                         await asyncio.wait_for(client.close(), ANSWER)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, AGAIN)
+            pause = min(2 * pause, AGAIN_BY_SSH if self.link.ssh else AGAIN)
 
     async def _once(self) -> None:
+        link = self.link
+        if link.ssh:
+            async with Tunnel(SshWay.read(link.ssh), link.address) as tunnel:
+                await self._connect(tunnel.address)
+        else:
+            await self._connect(_local(link))
+
+    async def _connect(self, address: str) -> None:
+        """Connect, and stay so until the connection ends."""
         link, closed = self.link, asyncio.Event()
         self._refused = ""
         if link.hosts:
@@ -160,13 +172,14 @@ class Wire:
             closed.set()
 
         self._client = client = await self._nats.connect(
-            f"tls://{_local(link)}",
+            f"tls://{address}",
             name=link.name,
             tls=context_for(link.certificate),
+            tls_handshake_first=True,
             nkeys_seed_str=self.folder.seed().decode(),
             inbox_prefix=f"_INBOX_{link.name}",
             allow_reconnect=False,
-            connect_timeout=ANSWER,
+            connect_timeout=CONNECTED_BY_SSH if link.ssh else ANSWER,
             ping_interval=5,
             max_outstanding_pings=2,
             pending_size=2 * PAYLOAD,
@@ -186,8 +199,11 @@ class Wire:
         self.connection += 1
         self.connected.set()
         await self.arrived.put(Arrival(link.name, "c", b""))
-        await closed.wait()
-        self.problem = self._refused or f"the connection to {link.address} has ended"
+        while not client.is_closed:  # of a dead network the callback hears half a minute later
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN):
+                    await closed.wait()
+        self.problem = self._refused or f"the connection to {link.server} has ended"
 
     async def _message(self, message: Any) -> None:
         parts = message.subject.split(".")
@@ -330,8 +346,9 @@ class Wire:
                 await stream.delete_stream(STREAM)  # who sent what it had sends that again
             raise
 
-    async def new_code(self) -> tuple[Code, float]:
-        """A code for one machine, and until when it may be used."""
+    async def new_code(self, address: str) -> tuple[Code, float]:
+        """A code for one machine, and until when it may be used. ``address``: where it finds the
+        server."""
         import secrets
 
         from relay.features.link.link_files import pin_of
@@ -339,7 +356,7 @@ class Wire:
         link = self.link
         link.secret, link.until = secrets.token_urlsafe(18), time.time() + CODE_LIFE
         await self.users_changed()
-        return Code(link.address, pin_of(link.certificate), link.secret, link.host), link.until
+        return Code(address, pin_of(link.certificate), link.secret, link.host), link.until
 
     async def _join(self, message: Any) -> None:
         """A machine that has the secret asks to be in the link."""
@@ -429,9 +446,10 @@ async def _ask_in(code: Code, certificate: str, name: str, key: str) -> list[str
             user="join",
             password=code.secret,
             tls=context_for(certificate),
+            tls_handshake_first=True,
             inbox_prefix="_INBOX_join",
             allow_reconnect=False,
-            connect_timeout=ANSWER,
+            connect_timeout=CONNECTED_BY_SSH,
             error_cb=_quiet,
         )
         version = client.connected_server_version
@@ -468,8 +486,9 @@ async def _is_in(code: Code, certificate: str, name: str, seed: bytes) -> bool:
             f"tls://{code.address}",
             nkeys_seed_str=seed.decode(),
             tls=context_for(certificate),
+            tls_handshake_first=True,
             allow_reconnect=False,
-            connect_timeout=ANSWER,
+            connect_timeout=CONNECTED_BY_SSH,
             error_cb=refused,
         )
     except Exception:  # it cannot be reached, or does not know the key

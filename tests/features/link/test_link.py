@@ -182,6 +182,7 @@ def test_a_message_that_was_refused_is_refused_when_it_comes_again(
         client = await nats.connect(
             f"tls://{link.address}",
             tls=context_for(link.certificate),
+            tls_handshake_first=True,
             nkeys_seed_str=laptop.folder.seed().decode(),
         )
         for told in (row | {"id": refused[0]}, row | {"id": "0" * 26, "sender": "no name at all"}):
@@ -418,6 +419,7 @@ def test_the_server_lets_nobody_speak_as_another(machines: list[MachineUnderTest
         client = await nats.connect(
             f"tls://{server.folder.read().address}",
             tls=context_for(server.folder.read().certificate),
+            tls_handshake_first=True,
             nkeys_seed_str=server.folder.seed().decode(),
             inbox_prefix="_INBOX_server",
             error_cb=failed,
@@ -445,6 +447,20 @@ def test_the_server_lets_nobody_speak_as_another(machines: list[MachineUnderTest
     until(lambda: laptop.inbox() == ["true"])
 
 
+def test_a_server_that_speaks_without_tls_is_told_nothing(machines: list[MachineUnderTest]) -> None:
+    laptop, server, _ = machines
+    port = int(server.folder.read().address.rpartition(":")[2])
+    stop_broker(laptop.home)
+    info = {"version": "2.15.1", "max_payload": 1 << 20, "nonce": "n", "auth_required": True}
+    with socket.create_server(("127.0.0.1", port)) as door:
+        client, _ = door.accept()
+        with client:
+            client.sendall(b"INFO %s\r\n" % json.dumps(info).encode())
+            client.settimeout(SOON)
+            heard = client.recv(1)
+    assert heard == b"\x16"  # TLS begins
+
+
 def test_a_message_of_a_mebibyte(machines: list[MachineUnderTest]) -> None:
     laptop, server, _ = machines
     body = "\n" * 1000 + "ä" * (512 * 1024 - 500)
@@ -460,6 +476,7 @@ def test_a_full_stream_is_said_and_nothing_is_lost(machines: list[MachineUnderTe
         client = await nats.connect(
             f"tls://{link.address}",
             tls=context_for(link.certificate),
+            tls_handshake_first=True,
             nkeys_seed_str=laptop.folder.seed().decode(),
         )
         stream = client.jetstream()
