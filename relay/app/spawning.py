@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from relay.agents.launch import PLANNERS
 from relay.agents.profile import find_profile
 from relay.broker.client import connect
 from relay.config import names
@@ -269,11 +270,30 @@ def resumable(home: Home, chosen: list[str]) -> list[tuple[Spawn, bool]]:
     records = {record["name"].lower(): record for record in known(home)}
     for name in chosen:
         if name.lower() not in records:
-            raise NotFound(f"no agent called {name} was spawned", hint="relay spawn starts one")
+            raise _not_spawned(home, name)
     if not chosen:
         lost = [one for one in spawned(home) if names.holder(home, one["name"]) is None]
         lowered = [record["name"].lower() for record in lost]
     return [_resumed(home, records[name]) for name in lowered]
+
+
+def _not_spawned(home: Home, name: str) -> NotFound:
+    """Why ``name`` is not brought back, and what goes on with its conversation."""
+    row = _row(home, name)
+    if row is None:
+        return NotFound(f"no agent called {name} was spawned", hint="relay spawn starts one")
+    name = row["name"]
+    if row["state"] != AgentState.GONE:
+        return NotFound(f"{name} is running", hint="relay agents")
+    # Of what its session has reported, nothing that could be another command stands in the hint.
+    words = [row["kind"] if row["kind"] in PLANNERS else "COMMAND"]
+    if _ID.fullmatch(row["conversation"]):
+        wanted = Spawn(name, words, row["cwd"] or "", (), conversation=row["conversation"])
+        words = _words_of(home, wanted)
+    return NotFound(
+        f"{name} ran in a terminal of yours, in {row['cwd']}; relay resumes what it has spawned",
+        hint=f"go on with it there: relay wrap --name {name} -- {' '.join(words)}",
+    )
 
 
 def _resumed(home: Home, record: Json) -> tuple[Spawn, bool]:

@@ -55,8 +55,8 @@ _CHOICES: list[ItemChoice] = [
 THREAD = "held"
 _DAY_MS = 86_400_000
 _DECIDE = (
-    "See it with: relay items. Let it go on with: relay answer ID yes (or --held yes for all)."
-    " Refuse it with: relay answer ID no."
+    "relay items shows it; relay answer ID yes lets it go on (--held yes: all that is held), no"
+    " refuses it."
 )
 _DROPPED = "the person refused it"
 
@@ -93,7 +93,7 @@ class LoopGuard:
         if not self._rate_max:
             return None
         if self._is_full(pair, now_ms):
-            reason = f"more than {self._rate_max} messages a minute between {sender} and {to}"
+            reason = f"more than {self._rate_max} messages a minute between the two"
             self.close(sender, to, reason)
             return HeldFor.RATE, reason
         self.count(sender, to, now_ms)

@@ -311,7 +311,7 @@ def _no_session(member: Member) -> RelayError:
             "try again in a moment",
         )
     else:
-        why = f"{member.name} does not run now, so nobody can be asked"
+        why = f"{member.name} is not running"
         hint = f"relay wrap --name {member.name} COMMAND starts it"
     return RelayError(why, hint=hint, code="no_session")
 

@@ -173,8 +173,7 @@ def _channel(target: str, sender: str, peers: Mapping[str, Peer], strict: bool) 
         others = f"did you mean {' or '.join(guesses)}? " if guesses else ""
         raise NotFound(
             why,
-            hint=f"{others}relay channel list shows them; join one: relay channel"
-            f" join {channel[1:]}",
+            hint=f"{others}relay channel list shows all channels and who is in them",
             details={"did_you_mean": guesses},
         )
     return [Route(channel, State.FAILED, why)]

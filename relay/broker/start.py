@@ -23,6 +23,8 @@ _AGAIN_AFTER = 1.0
 _SOCKET_WAIT = 6.0
 #: The code of the error where no broker runs, and none is to be started.
 NONE_RUNS = "no_broker"
+#: Bytes without which a broker cannot begin.
+_NEEDS = 1024 * 1024
 UNREACHED, SILENT = "the broker cannot be reached", "the broker does not answer"
 
 _RUN = (
@@ -107,6 +109,13 @@ def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
             f"{one.named} {does}",
             hint="relay broker stop ends it, and the next command starts a broker",
         )
+    try:
+        disk = os.statvfs(home.root)
+        is_full = disk.f_bavail * disk.f_frsize < _NEEDS
+    except OSError:
+        is_full = False
+    if is_full:  # then nothing more could be written to the log
+        return BrokerUnavailable(f"{why}: no space is left at {home.root}", hint="make room there")
     return BrokerUnavailable(why, hint=f"look into {home.broker_log}")
 
 

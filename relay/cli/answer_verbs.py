@@ -136,7 +136,7 @@ def items_verb(options: Options) -> int:
     elif rows:
         show_items(rows)
         where = next((f"@{machine}" for machine in by_machine if machine), "")
-        output.note(f"answer with: relay answer ID{where} yes, no or another choice")
+        output.note(f"answer with: relay answer NAME{where} CHOICE, or its ID instead of NAME")
     else:
         output.note("nothing waits for you")
     if more:
@@ -233,7 +233,10 @@ def answer_verb(options: Options) -> int:
     [(machine, parts)] = by_machine.items()
     names = [part for part in parts if part]
     if not (names or several):
-        raise UsageError("say what you answer: ids, an agent, or --all", hint="relay items")
+        raise UsageError(
+            "an answer needs an agent (or an id) and a choice",
+            hint="for example: relay answer Bob 1; relay items shows what waits",
+        )
     single = len(names) == 1 and not several
     answers: list[Any] = []
     more = True

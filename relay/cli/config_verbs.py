@@ -262,7 +262,7 @@ def run_check(args: Options) -> int:
         except ConfigError as error:
             raise _refused(file, mistakes_of(error), "so it cannot be used") from None
         warnings = ["it is not trusted, so it did not run: syntax and keys were checked"]
-        said = "no mistake found in its syntax and keys"
+        said = "no mistake found in its syntax and keys; it did not run, because it is not trusted"
     if args.json:
         output.as_json(
             {
@@ -277,10 +277,11 @@ def run_check(args: Options) -> int:
         )
         return 0
     output.data(f"{clean(file.path)}: {said}")
-    for warning in warnings:
-        _say(f"! {warning}")
     if not executed:
         _say(f"To let it run: relay trust {shlex.quote(file.path)}")
+        return 0
+    for warning in warnings:
+        _say(f"! {warning}")
     return 0
 
 

@@ -35,7 +35,7 @@ from relay.agents.launch import (
 )
 from relay.agents.profile import find_profile, profile_names
 from relay.broker.client import connect
-from relay.broker.start import NONE_RUNS, NotTheBroker
+from relay.broker.start import NONE_RUNS, NotTheBroker, failure_since
 from relay.cli import door, output
 from relay.cli.parser import Options, Parser
 from relay.cli.table import prose
@@ -92,7 +92,7 @@ def add(verbs: Parser) -> None:
     """Declare the verb."""
     said = "Say what is installed, what works here and what to run next."
     parser = verb(verbs, "doctor", description=said)
-    safe = "put right what is safe: files that others can write to, what dead runs left"
+    safe = "fix what is safe to fix: files that others can write to, what dead runs left"
     parser.add_argument("--fix", action="store_true", help=safe)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -127,7 +127,7 @@ def run(args: Options) -> int:
 def _next_step(checks: list[Check]) -> str:
     bad = [check for check in checks if check.level == "bad"]
     if bad:
-        return bad[0].fix or f"put right {bad[0].name}: {bad[0].hint or bad[0].text}"
+        return bad[0].fix or f"fix {bad[0].name}: {bad[0].hint or bad[0].text}"
     for check in checks:
         if check.name in ("state", "config") and check.fix:
             return check.fix
@@ -372,6 +372,8 @@ def _broker(home: Home) -> Check:
             return Check("broker", "warn", error.message, error.hint)
         if isinstance(error.__cause__, NotTheBroker):
             return Check("broker", "warn", error.message, "the next command starts one instead")
+        if (reason := failure_since(home, 0)) is not None:
+            return Check("broker", "bad", f"did not start: {reason.message}", reason.hint)
     return Check("broker", "ok", "not running; it starts when it is needed")
 
 

@@ -255,7 +255,7 @@ class Parser:
             many = argument.how.get("nargs")
             if many in ("*", "+"):  # all but what the words behind it need
                 needed = sum(one.how.get("nargs") is None for one in wanted[at + 1 :])
-                end = max(0, len(plain) - needed)
+                end = max(many == "+", len(plain) - needed)
                 taken, plain = plain[:end], plain[end:]
                 if argument.how.get("offers") == "names":  # A B and A,B are the same
                     taken = [one for word in taken for one in word.split(",") if one]
@@ -266,7 +266,8 @@ class Parser:
                 values[argument.name] = self._value(argument, plain[0])
                 plain = plain[1:]
             elif many is None:
-                missing.append(argument.shown)
+                known = ", ".join(argument.how.get("choices", ()))
+                missing.append(f"{argument.shown} ({known})" if known else argument.shown)
         if missing:
             raise self._wrong(f"missing: {', '.join(missing)}")
         if plain:
@@ -357,17 +358,17 @@ class Parser:
 
 
 def not_among(word: str, known: Iterable[str], otherwise: str) -> UsageError:
-    """The error for a word that is none of ``known``, with the nearest of them as its hint."""
+    """The error for a word that is not one of ``known``, with the nearest of them as its hint."""
     known = list(known)
     close = _nearest(word, known)
     hint = f"did you mean {close[0]}?" if close else otherwise
-    return UsageError(f"{word!r} is none of {', '.join(known)}", hint=hint)
+    return UsageError(f"{word!r} is not one of {', '.join(known)}", hint=hint)
 
 
 def _nearest(word: str, known: list[str]) -> list[str]:
     import difflib
 
-    return difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return difflib.get_close_matches(word, known, n=1)
 
 
 # -- types of arguments

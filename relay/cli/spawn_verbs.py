@@ -124,10 +124,12 @@ def spawn_verb(options: Any) -> int:
     if options.json:
         output.as_json({"name": made.name, "host": made.pid, "state": made.state})
         return 0
+    if made.state == "blocked":  # the reason is the question, which follows
+        output.note(f"{made.name} asks you something; relay attach {made.name} shows it")
+        show_questions([made.name])
+        return 0
     why = f" ({made.reason})" if made.reason else ""
     output.note(f"{made.name} is {made.state}{why}; relay attach {made.name} shows it")
-    if made.state == "blocked":
-        show_questions([made.name])
     return 0
 
 
@@ -174,7 +176,7 @@ def resume_verb(options: Any) -> int:
         output.as_json(rows)
         return worst
     for row in rows:
-        how = "goes on where it was" if row.get("conversation") else "begins anew"
+        how = "in its last conversation" if row.get("conversation") else "started afresh"
         output.data(f"{row['name']}: {row.get('error') or ', '.join((str(row['state']), how))}")
     if not rows:
         output.note("no agent has lost its terminal; relay resume NAME brings back one that ended")

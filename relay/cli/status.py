@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from relay.broker.client import connect, request
-from relay.broker.start import NONE_RUNS
+from relay.broker.start import NONE_RUNS, failure_since
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
@@ -114,7 +114,8 @@ def status_verb(options: Any) -> int:
     if options.json:
         output.as_json(found)
         return 0
-    _print_agents_now(rows)
+    if not found["problem"]:  # else nobody knows who runs
+        _print_agents_now(rows)
     if waiting or found["held"]:
         output.toned([(waiting or f"{found['held']:,} held", "need"), (": relay items", "")])
     _print_work(found)
@@ -130,7 +131,7 @@ def status_verb(options: Any) -> int:
         output.data(f"! {path} evaluates no event: {problem}")
     for notice in found["untrusted"]:
         output.data(f"! {notice}")
-        output.data("  What happens until then is stored, but it is never evaluated by it.")
+        output.data("  Events until then are stored, but this file never sees them.")
     print_broker(found)
     return 0
 
@@ -228,7 +229,11 @@ def _asked(home: Home) -> tuple[Json, list[AgentRow], str]:
                 waiting_words(client.request(ITEMS).get("rows", [])) if client.is_person else ""
             )
     except BrokerUnavailable as error:
-        return nothing | {"problem": "" if error.code == NONE_RUNS else error.line}, [], ""
+        problem = error.line
+        if error.code == NONE_RUNS:
+            reason = failure_since(home, 0)
+            problem = f"did not start: {reason.line}" if reason else ""
+        return nothing | {"problem": problem}, [], ""
     agents = [
         {**_agent(row), "source": row["source"], "notes": row["notes"]} for row in answer["agents"]
     ]

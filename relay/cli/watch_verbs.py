@@ -65,9 +65,9 @@ def add(verbs: Parser) -> None:
         verbs,
         "wait",
         "relay wait Bob idle\n  relay wait Bob reply --timeout 300\n  relay wait Bob Carol gone",
-        "Wait for an agent. idle: it is done with what you sent it last, and rests; reply: it has"
-        " answered that; seen: it has read that; blocked: it waits for you; gone: it has ended."
-        " 0: so it is; 4: it never will be; 5: not in time.",
+        "Wait for an agent. idle: it is done with your last message; reply: it has answered that;"
+        " seen: it has read that; blocked: it waits for you; gone: it has ended. The exit status"
+        " is 0 when it is so, 4 when it never will be, 5 when the time is up.",
     )
     wait.add_argument(
         "names",
@@ -184,7 +184,7 @@ class _Wait:
     def _is_done(self, agent: Json) -> bool:
         rests: bool = agent["state"] == "idle"
         if self._id is None:
-            self.proof = "it rests, and you have sent it nothing"
+            self.proof = "idle; you have sent it nothing"
             return rests
         message = self._client.request(SHOW, id=self._id, **output.speaker())["message"]
         self._id = message["id"]
@@ -194,7 +194,7 @@ class _Wait:
         delivery = mine[0]
         if delivery["state"] in ("failed", "cancelled"):
             if self.what == "idle":
-                self.proof = f"it rests; your message {delivery['state']}"
+                self.proof = f"idle; your message {delivery['state']}"
                 return rests
             raise _Never(f"{self.name}: {output.state_text(delivery)}")
         if delivery["state"] != "seen":
@@ -228,7 +228,7 @@ class _Wait:
         for row in answer["rows"]:
             to = (row["to"] or "").lower()
             if row["from"].lower() == self.name.lower() and to == sender:
-                self.text, self.proof = row["body"] or "", f"it has written {row['id'][-8:]}"
+                self.text, self.proof = row["body"] or "", f"it wrote {row['id'][-8:]}"
                 return True
         return False
 
@@ -247,7 +247,7 @@ class _Wait:
                 self.text, self.proof = turn["text"], "the turn that took it has ended"
                 return True
         never = _Never(
-            f"{self.name} has read your message, is at rest again and has not written to you;"
+            f"{self.name} has read your message and is idle again, but has not written to you;"
             " the message asked for no answer"
         )
         never.hint = "relay ask, or relay send --answer, asks for one"
@@ -266,11 +266,11 @@ class _Wait:
     def _has_rested(self, agent: Json, seen_ms: int) -> bool:
         """Whether it was busy since, or has rested for long: some tell of no turn."""
         if agent["since_ms"] >= seen_ms:
-            self.proof = "it was busy with it, and rests"
+            self.proof = "done with your last message"
             return True
         left = _RESTS - (time.time() - seen_ms / 1000)
         self.again = max(0.05, left)
-        self.proof = f"it has rested for {_RESTS:g} s since it saw it"
+        self.proof = f"idle for {_RESTS:g} s since it read your last message"
         return left <= 0
 
 

@@ -177,7 +177,7 @@ def _taken(home: Home, name: str) -> NameTaken:
     pid = holder(home, name) or 0
     free = next((n for n in _numbered(name) if holder(home, n) is None), "")
     return NameTaken(
-        f"the name {name} is taken by {_who(_told(home, name), pid)}",
+        f"the name {name} is in use by {_who(_told(home, name), pid)}",
         hint=f"choose another, for example --name {free}" if free else "choose another with --name",
         details={"pid": pid, "suggestion": free},
     )

@@ -36,6 +36,10 @@ NOT_NOW: tuple[type[RelayError], ...] = (BrokerUnavailable, Timeout, StorageErro
 RETRY_SECONDS = 1.0
 #: Events that wait for the broker, at most.
 EVENTS_MAX = 1000
+LEFT_OUT = (
+    "the agent said more than the broker could record in time: some events are missing from the"
+    " ledger, and automations did not see them; messages are not affected"
+)
 #: Messages whose receipt has a remark beside the state, at most.
 REMARKS_MAX = 1000
 
@@ -223,11 +227,7 @@ class BrokerReports:
             del self._untold[1]  # the first is being sent
             if not self._left_out:
                 self._left_out = True
-                self._events.post(
-                    PersonNote(
-                        "the broker has been unreachable for too long: some events were lost"
-                    )
-                )
+                self._events.post(PersonNote(LEFT_OUT))
         if len(self._untold) == 1:
             self._tasks.spawn(self._tell_events())
 

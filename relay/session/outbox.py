@@ -101,7 +101,7 @@ class Outbox:
         text = notice.text
         if not notice.each_time:
             text, note = self._notices.say(text, now)
-            if note:
+            if note and notice.mistake:
                 yield PersonNote(note)
         if text:
             fields = {"to": [to], "body": text, "notice": ABOUT, "id": new_id()}

@@ -232,7 +232,7 @@ class ScreenRequests:
         if not by_person:
             raise only_the_person("interrupt an agent")
         if self._guards.turn_since(self._clock()) is None:
-            raise NotDelivered("no turn runs there", code="no_turn")
+            raise NotDelivered("there is no turn to stop", code="no_turn")
         if not self._stopper.can:
             raise NotDelivered("relay knows no way to stop a turn of this agent", hint=ATTACH)
         now_ms = round(asyncio.get_running_loop().time() * 1000)

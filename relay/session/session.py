@@ -145,7 +145,8 @@ class Session:
                 yield from self._arrived(event.message, now)
             case events.ReceiptArrived(fields) if fields["state"] in _UNDELIVERED:
                 why = fields.get("reason") or "unknown"
-                yield commands.AgentNotice(f"not delivered to {fields['to']}: {why}")
+                text = f"not delivered to {fields['to']}: {why}"
+                yield commands.AgentNotice(text, mistake=False)
             case commands.SessionAsked() | commands.FeatureRequested():
                 yield event
             case commands.ReportEvent():

@@ -258,11 +258,13 @@ class AgentNotice(DriverCommand, SessionEvent):
 
     ``each_time``: it is no repetition even if its words are the same. ``question``: the message
     to which no answer has come; the broker knows whether the agent was told that already.
+    ``mistake``: the agent's own, of which the person hears too if it goes on.
     """
 
     text: str
     each_time: bool = False
     question: str = ""
+    mistake: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,8 @@ def _item(row: Json) -> list[Piece]:
         return [(f"{who_asks(item)}: ", "need"), (what, ""), (f"  [{choices_of(item)}]", "choice")]
     if not row.get("answer"):
         return [(f"{item['agent']}: {item['kind']} is over", "name"), (f"  {what}", "faint")]
-    who = f"{row['by']} answered {item['agent']}" if row.get("by") else f"{item['agent']} got"
+    by = str(row.get("by") or "").partition(",")[0]  # without the terminal: relay history has it
+    who = f"{by} answered {item['agent']}" if by else f"{item['agent']} got"
     return [(f"{who}: ", "name"), (row["answer"], ""), (f"  {what}", "faint")]
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -175,6 +176,18 @@ def test_a_broker_that_never_comes_is_not_waited_for_long(
     with pytest.raises(BrokerUnavailable, match="cannot be reached") as failure:
         connect(home, deadline=0.2)
     assert home.broker_log in failure.value.hint
+
+
+def test_where_the_disk_is_full_that_is_the_reason(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.create()
+    monkeypatch.setattr("relay.broker.start.launch", lambda home: None)
+    full = SimpleNamespace(f_bavail=3, f_frsize=4096)
+    monkeypatch.setattr("relay.broker.start.os.statvfs", lambda path: full)
+    with pytest.raises(BrokerUnavailable, match="no space is left at") as failure:
+        connect(home, deadline=0.2)
+    assert failure.value.hint == "make room there"
 
 
 def test_the_reason_of_an_earlier_failure_is_not_taken_for_this_one(home: Home) -> None:

@@ -65,7 +65,7 @@ def test_the_person_sees_a_call_and_says_yes(broker_home: Home, relay: Run) -> N
             "    yes: Yes",
             "    no: No",
         ]
-        assert "relay answer ID yes" in shown.stderr
+        assert "relay answer NAME CHOICE" in shown.stderr
         for verb in ("agents", "status"):
             assert "waits for your yes or no: relay items" in relay(verb).stdout
         assert relay("answer", code, "y", "--note", "after the tests").stdout == "Bob: Yes\n"

@@ -16,7 +16,7 @@ from relay.agents.launch import PLANNERS
 from relay.agents.profile import find_profile
 from relay.broker.client import check_person, connect
 from relay.broker.start import may_start
-from relay.cli import doctor
+from relay.cli import doctor, status
 from relay.cli.doctor import native_hooks
 from relay.config.trust import CONFIG_NAME
 from relay.core import processes
@@ -210,6 +210,20 @@ def test_a_broker_is_seen_to_run_only_if_it_answers(home: Home, path: Path, tmp_
         assert "running at" not in _checks(home, tmp_path)["broker"].text
     # A socket file that its owner left behind.
     assert "not running" in _checks(home, tmp_path)["broker"].text
+
+
+def test_why_the_broker_did_not_start_is_told_by_doctor_and_status(
+    home: Home, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.create()
+    Path(home.ledger).write_text("this is no ledger\n" * 100)
+    with pytest.raises(RelayError):
+        connect(home).close()
+    check = _checks(home, tmp_path)["broker"]
+    assert check.level == "bad" and "not a ledger" in check.text and "move the file" in check.hint
+    assert verbs_of(status)("status") == 0
+    shown = capsys.readouterr().out
+    assert "broker: did not start: " in shown and "no agent runs" not in shown
 
 
 def test_where_ancestors_are_hidden_nobody_is_the_person(

@@ -120,6 +120,7 @@ def test_text_from_stdin(relay: Run) -> None:
         (["send", "Bob", "two", "words"], "", 2, "one argument too many"),
         (["send", "Bob", "hi", "--wait=soon"], "", 2, "not a number of seconds"),
         (["send"], "", 2, "missing: TO"),
+        (["wait", "Bob"], "", 2, r"missing: WHAT \(idle, blocked"),
         (["inbox", "Zed"], "", 3, "nobody is called Zed"),
         (["show", "ZZZZZZ"], "", 3, "there is no message"),
         (["show", "ab"], "", 2, "at least 4"),

@@ -15,10 +15,10 @@ from relay.broker.client import connect
 from relay.cli import spawn_verbs
 from relay.config import names
 from relay.config.spawned_agents import Spawn, keep
-from relay.core.errors import Timeout, UsageError
+from relay.core.errors import NotFound, Timeout, UsageError
 from relay.core.paths import Home
-from relay.protocol.agent_ops import AGENT_STATE, SPAWN
-from tests.broker.support import register
+from relay.protocol.agent_ops import AGENT_STATE, REGISTER, SPAWN
+from tests.broker.support import register, registration
 from tests.cli.verbs import printed_json, verbs_of
 from tests.support import unchecked
 
@@ -84,6 +84,20 @@ def test_what_stands_in_a_record_beyond_what_spawn_writes_is_left_out(broker_hom
     assert not is_known
     kept = ("--hear", "--task", "--mcp", "--join", "build", "--confine", "--write", "/a")
     assert back.options == (*kept, "--write", "/b")
+
+
+def test_one_that_ran_in_a_terminal_of_its_own_is_not_brought_back_but_the_command_is_told(
+    broker_home: Home,
+) -> None:
+    with connect(broker_home) as client:
+        client.request(REGISTER, **{**registration("Ann", cwd="/src"), "kind": "claude"})
+        client.request(AGENT_STATE, state="idle", source="structured", conversation="12ab-34")
+        with pytest.raises(NotFound, match="Ann is running"):
+            verbs("resume", "Ann")
+        client.request(AGENT_STATE, state="gone")
+    with pytest.raises(NotFound, match="in a terminal of yours, in /src") as refused:
+        verbs("resume", "ann")
+    assert refused.value.hint.endswith(": relay wrap --name Ann -- claude --resume 12ab-34")
 
 
 def test_what_confines_it_is_kept_with_places_as_from_here(
@@ -158,7 +172,7 @@ def test_what_an_agent_asks_at_its_start_is_shown_with_the_command_that_answers_
     shown = told
     assert "  | Trust it?\n  > 1: No, exit\n    2: Yes\n" in shown.out
     assert shown.err.splitlines() == [
-        "Bob is blocked (asks: Trust it?); relay attach Bob shows it",
+        "Bob asks you something; relay attach Bob shows it",
         "Bob asks: relay answer Bob 1 or 2",
     ]
 

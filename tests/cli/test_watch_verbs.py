@@ -124,7 +124,7 @@ def test_wait_for_the_reply_to_a_plain_message_ends_with_the_turn(
             taken(bob)
             tells_turns(bob, [other])
             said = (
-                "relay: Bob has read your message, is at rest again and has not written to you;"
+                "relay: Bob has read your message and is idle again, but has not written to you;"
                 " the message asked for no answer\n"
                 "  relay ask, or relay send --answer, asks for one\n"
             )

@@ -36,7 +36,7 @@ def test_claude_is_spawned_and_goes_on_with_its_conversation_after_its_host_was_
         [row] = spawned(Home.from_env())
         os.kill(row["host"], signal.SIGKILL)
         wait_until(lambda: names.holder(Home.from_env(), "Bob") is None)
-        assert "goes on where it was" in relay("resume")
+        assert "in its last conversation" in relay("resume")
         relay("send", "Bob", "which one was it?", "--wait=40")
         both = ("remember the number 4711", "which one was it?")
         wait_until(

@@ -130,6 +130,9 @@ def test_what_cannot_be_delivered_is_told() -> None:
     playbook = Playbook()
     playbook >> ReceiptArrived({"state": "failed", "to": "Bob", "reason": "he has ended"})
     playbook << notice("new1", "not delivered to Bob: he has ended")
+    # The agent did not do it again: its person, who may have refused them all, is told nothing.
+    playbook >> ReceiptArrived({"state": "failed", "to": "Bob", "reason": "he has ended"})
+    playbook.done()
 
 
 def test_while_much_waits_for_the_broker_the_pump_is_not_read(

@@ -192,9 +192,9 @@ class ChannelsFeature(BrokerFeature):
             batch.after.append(partial(self._hear_of, member, wanted))
         words = ", ".join("everybody" if one == EVERYONE else one for one in wanted)
         note = (
-            f"{member.name} hears of the coming and going of {words}, with the next message"
+            f"{member.name} is told of the coming and going of {words}, with the next message"
             if wanted
-            else f"{member.name} hears of nobody's coming and going"
+            else f"{member.name} is not told who comes and goes"
         )
         return {"name": member.name, "who": list(wanted), "note": note}
 

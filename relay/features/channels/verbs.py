@@ -177,7 +177,7 @@ def whoami_verb(options: Any) -> int:
             ("state", output.state_text(answer) if answer["state"] else None),
             ("roles", ", ".join(answer["roles"]) or None),
             ("channels", ", ".join(answer["channels"]) or None),
-            ("hears of", ", ".join(answer["presence"]) or None),
+            ("told of", ", ".join(answer["presence"]) or None),
             ("unread", answer["unread"]),
             ("agents", answer["agents"]),
         ]

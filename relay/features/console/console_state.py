@@ -23,6 +23,7 @@ ITEMS_MAX = 200
 #: How long an agent that has ended is still listed.
 GONE_SHOWN_MS = 10 * 60_000
 FINAL = ("seen", "failed", "cancelled")
+NOT_ON_THE_WAY = (*FINAL, "held")
 #: Characters of one message that the console shows; ``/show ID`` prints all of it.
 BODY_SHOWN = 8000
 
@@ -207,12 +208,13 @@ class ConsoleState:
         name, state = visible(row["to"]), str(row["state"])
         before = line.states.get(name, ("", ""))[0]
         line.states[name] = state, visible(row.get("reason") or "")
-        if state not in FINAL or before in FINAL:
-            return
         if name == self.me:
-            self.unread.pop(line.id, None)
+            if state in FINAL:
+                self.unread.pop(line.id, None)
         elif name in self.agents:
-            self.agents[name]["unread"] = max(0, self.agents[name]["unread"] - 1)
+            # What is held waits for the person, not for the agent.
+            more = (state not in NOT_ON_THE_WAY) - (before not in NOT_ON_THE_WAY)
+            self.agents[name]["unread"] = max(0, self.agents[name]["unread"] + more)
 
     def _agent(self, row: Json, news: bool = True) -> None:
         name = visible(str(row["name"]))

@@ -351,12 +351,18 @@ class _View:
         """The newest rows that fit, the oldest first."""
         need = self.state.scrolled + height
         rows: list[Row] = []  # the newest first
+        newer = ""
         for line in self.state.traffic():
             if len(rows) >= need:
                 self.at_end = (False, False)
                 break
             if line.id in self.state.unread and len(rows) >= self.state.scrolled:
                 self.seen.append(line.id)
+            # One reason for many messages in a row stands below the newest of them.
+            why = line.why()
+            if why and why != newer:
+                rows.append([("class:warn", self._cut(f"  ! {why}", width))])
+            newer = why
             rows += reversed(self._line(line, width))
         if not rows:
             text = " nothing found" if self.state.found is not None else " nothing said yet"
@@ -392,9 +398,6 @@ class _View:
         end = len(head)
         rows: list[Row] = [[(f"{style} bold", parts[0][:end]), (style, parts[0][end:])]]
         rows += [[(style, part)] for part in parts[1:]]
-        why = line.why()
-        if why:
-            rows.append([("class:warn", self._cut(f"  ! {why}", width))])
         return rows
 
     def _beside(self, width: int) -> tuple[str, list[Row], int] | None:

@@ -224,7 +224,7 @@ def _item(shown: Json) -> Item:
         "what": f"{shown['tool']}: {shown['what']}",
         "about": [
             *filter(None, [shown["why"]]),
-            *([f"always stands for: {shown['always']}"] if shown["always"] else []),
+            *([f"always allows: {shown['always']}"] if shown["always"] else []),
             f"for {shown['intent'] or 'no intent'}, in {shown['cwd'] or shown['root']}",
         ],
         "details": {name: shown[name] for name in _TEXTS if name != "what"},

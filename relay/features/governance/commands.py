@@ -645,7 +645,7 @@ def _git(program: _Program) -> CommandUse:
     if verb == "restore" or (verb == "checkout" and texts[:1] == ["--"]):
         return CommandUse(CommandKind.WRITE, trees=_without_globs(_operands(words, "q")))
     if verb in _GIT_RISKS.split():
-        return approve(f"git {verb} may change what is not easily brought back")
+        return approve(f"git {verb} may not be easy to undo")
     return unknown(f"relay does not know what git {verb} changes")
 
 

@@ -433,7 +433,7 @@ class Gate:
             why += f"; it changes {listed}{more}, which {intent.id} allows"
         leaves = plan.kind is not CommandKind.UNKNOWN or _LEAVES.search(call.use.command)
         if self.run.shell is not None and call.use.kind is UseKind.EXECUTE and leaves:
-            why += f"; what you say yes to is not held to {intent.id}: all of it can write anywhere"
+            why += f"; after a yes it is not held to {intent.id}, and can write anywhere"
         return ApprovalRequest(
             new_ulid(now), call.tool, what, why, intent.id, self.run.root, cwd, now,
             settings.approve_seconds, always_key(call, self.run),

@@ -313,7 +313,7 @@ class _Form(YamlForm):
         known = [str(one) for one in kind]
         near = nearest(node.value[:40], known)
         hint = f" (did you mean {near}?)" if near else ""
-        self.wrong(node, f"{name}: {shown} is none of {', '.join(known)}{hint}")
+        self.wrong(node, f"{name}: {shown} is not one of {', '.join(known)}{hint}")
         return None
 
     def _texts(

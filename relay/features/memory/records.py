@@ -214,7 +214,7 @@ def from_json(value: object) -> Memory:
     try:
         scope = Scope(_text(value, "scope"))
     except ValueError:
-        raise _not_a_memory(f"'scope' is none of {', '.join(Scope)}") from None
+        raise _not_a_memory(f"'scope' is not one of {', '.join(Scope)}") from None
     return check_memory(
         Memory(
             id=_text(value, "id"),

@@ -51,7 +51,7 @@ def answer(action: str, text: str, reply: Json) -> str:
     if action == "search":
         about = quoted(text, 60)
         if not memories:
-            return "\n".join([f"memory: nothing is found for {about}", *missing])
+            return "\n".join([f"memory: nothing found for {about}", *missing])
         head = f"memory: {len(memories)} found for {about}"
     else:
         if not memories:

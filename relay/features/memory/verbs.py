@@ -207,7 +207,7 @@ def _search(client: StoreClient, options: Any) -> int:
         rows = answer["memories"]
         output.as_json([{**shown(r), "score": r["score"], "tier": r["tier"]} for r in rows])
     else:
-        _table(answer["memories"], "nothing is found")
+        _table(answer["memories"], "nothing found")
     return 0
 
 

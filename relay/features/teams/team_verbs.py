@@ -87,7 +87,7 @@ def up_verb(options: Any) -> int:
         if holder(home, agent.name) is not None:
             if agent.name in ours:
                 cwd, branch = ours[agent.name]["cwd"], agent.branch
-                rows[agent.name] |= {"state": "runs already", "cwd": cwd, "branch": branch}
+                rows[agent.name] |= {"state": "already running", "cwd": cwd, "branch": branch}
             else:
                 reason = f"another agent is called {agent.name}"
                 rows[agent.name] |= {"state": "failed", "reason": reason}
@@ -235,10 +235,10 @@ def down_verb(options: Any) -> int:
     if not trusted and any(name not in running for name in wanted):
         say = f"relay trust {shlex.quote(file.path)}"
         output.note(
-            f"not trusted as it is now, so no worktree is looked at of who did not run: {say}"
+            f"the worktrees of agents that did not run were not looked at; that needs: {say}"
         )
     for name in alive:
-        output.note(f"{name} runs still: relay release {name}")
+        output.note(f"{name} is still running: relay release {name}")
     return EXIT_FAILED if any(name in running for name in alive) else 0
 
 

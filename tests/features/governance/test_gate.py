@@ -368,9 +368,7 @@ def test_a_question_says_all_that_is_known(project: Project) -> None:
     bob = project.agent("Bob").select()
     assert bob.runs("git push; python x.py >src/out.txt") is None
     why = project.person.asked[0].why
-    assert why.startswith(
-        "git push may change what is not easily brought back; relay does not know"
-    )
+    assert why.startswith("git push may not be easy to undo; relay does not know")
     assert why.endswith("it changes src/out.txt, which INT-001 allows")
 
 

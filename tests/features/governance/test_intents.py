@@ -113,7 +113,7 @@ def _intent(line: str) -> str:
         pytest.param(_intent("  name: " + "a" * 201), 5, "200 characters", id="long"),
         pytest.param(_intent("  name: Fix: it"), 5, "put it in quotes", id="colon"),
         pytest.param(_intent("  status: COMPLETED"), 5, "did you mean COMPLETE?", id="status"),
-        pytest.param(_intent("  status: >-\n    PENDING"), 5, "none of", id="status-block"),
+        pytest.param(_intent("  status: >-\n    PENDING"), 5, "not one of", id="status-block"),
         pytest.param(_intent("  owned_scope: src"), 5, "a list is meant", id="scope-no-list"),
         pytest.param(_intent("  owned_scope:\n  - !src/**"), 6, "put it in quotes", id="tag"),
         pytest.param(_intent("  owned_scope:\n  - ! src"), 6, "put it in quotes", id="bare-tag"),
@@ -157,7 +157,7 @@ def test_all_mistakes_are_told_at_once_up_to_a_bound() -> None:
         parse(f"active_intents:\n{rows}")
     assert [str(one) for one in caught.value.mistakes][:5] == [
         "line 2: name missing",
-        "line 3: status: 'DONE' is none of PENDING, IN_PROGRESS, COMPLETE, BLOCKED",
+        "line 3: status: 'DONE' is not one of PENDING, IN_PROGRESS, COMPLETE, BLOCKED",
         "line 4: '!a' begins with a character that YAML uses: put it in quotes",
         "line 4: owned_scope: '/b': a glob is relative to the project's folder, as in 'src/**'",
         "line 5: name missing",

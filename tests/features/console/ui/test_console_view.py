@@ -106,6 +106,18 @@ def test_every_size_holds_what_matters_and_no_control(
         assert "rm -rf build^[[2J" in text and "[1 Yes · 2 No]" in text
 
 
+def test_of_a_flood_that_is_held_the_reason_stands_once_and_nobody_has_it_unread(
+    state: ConsoleState,
+) -> None:
+    for number in range(9):
+        state.apply([said(f"02{number}", "Bob", ["Carol"], f"message {number}")])
+        state.apply([delivery(f"02{number}", "Carol", "held", "too many")])
+    text = "\n".join(shown(state, 80, 30))
+    assert text.count("held (too many)") == 1 and "message 0" in text and "Carol (" not in text
+    state.apply([delivery("020", "Carol", "queued")])
+    assert "Carol (1)" in "\n".join(shown(state, 80, 30))
+
+
 def test_a_screen_is_shown_in_its_colours_and_without_its_bytes(state: ConsoleState) -> None:
     styles: list[Any] = [
         {"fg": 1, "bold": True},

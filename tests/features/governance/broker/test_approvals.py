@@ -132,7 +132,7 @@ async def test_the_person_says_yes_to_all_such_calls_of_an_intent(home: Home) ->
             "key": "always",
             "label": "Always for INT-001",
         }
-        assert "always stands for: git push" in rows["Bash: git push"]["about"]
+        assert "always allows: git push" in rows["Bash: git push"]["about"]
         for which in ([other.id], [one.id, other.id], [other.id, one.id]):
             assert isinstance(await error_of(bench.decide("always", *which)), UsageError)
         await bench.decide("always", one.id)

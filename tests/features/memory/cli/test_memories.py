@@ -228,7 +228,7 @@ def test_a_list_is_as_long_as_was_asked_however_little_one_answer_holds(relay: R
 def test_nothing_there_is_said_on_stderr(relay: Run) -> None:
     done = relay("memory", "list")
     assert (done.stdout, done.returncode) == ("", 0) and "no memories here yet" in done.stderr
-    assert "nothing is found" in relay("memory", "search", "x").stderr
+    assert "nothing found" in relay("memory", "search", "x").stderr
 
 
 RELAY = (sys.executable, "-m", "relay", "memory")

@@ -55,7 +55,7 @@ def test_a_team_is_started_once_works_and_is_merged_at_its_end(repo: Path) -> No
         [sent] = json.loads(relay("send", "--json", address, "Thanks."))["deliveries"]
         assert sent["to"] == "Alice"
     again = json.loads(relay("up", "--json"))
-    assert [row["state"] for row in again] == ["runs already"] * 2
+    assert [row["state"] for row in again] == ["already running"] * 2
     sent = json.loads(relay("sent", "--json"))
     assert [one["body"] for one in sent].count("Please build it.") == 1
     with Wrapped.directly([*RELAY, "down"]) as down:
