@@ -27,8 +27,9 @@ from relay.session.detector import Detection, match_event_id, match_meta
 from relay.session.outbox import Overflow
 from relay.session.session_commands import (
     AgentNotice,
-    CallBuiltin,
     DriverCommand,
+    FeatureCommand,
+    FeatureRequested,
     InjectText,
     PersonNote,
     ReportEvent,
@@ -102,7 +103,10 @@ class HandlerLanes:
             if found.namespace == "relay":
                 yield SendRequested(send_fields(found, heard.id))
             else:
-                yield CallBuiltin(heard)
+                yield FeatureRequested(
+                    found.namespace,
+                    FeatureCommand(heard.id, found.target, found.body, dict(found.attributes)),
+                )
         else:
             yield from self._queue(heard, found)
 
