@@ -25,8 +25,9 @@ from relay.agents.base import AgentAdapter, AgentStart, ChannelClosed, SourceFee
 from relay.agents.hook_codec import AgentHookCall, HookCodec, text_of, tool_fields
 from relay.agents.installed import parse_version
 from relay.agents.opencode.launch import OLDEST
-from relay.agents.opencode.source import HEAD, SNAPSHOT, OpencodeSource, moment, table, word
+from relay.agents.opencode.source import HEAD, SNAPSHOT, OpencodeSource, moment, word
 from relay.agents.profile import Profile
+from relay.agents.structured_source import table
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
 from relay.core.http import EventStreamParser, RequestFailed, ResponseStream, request, stream
