@@ -27,7 +27,7 @@ RATCHETS = {
     "constructors": 0,
     "callbacks": 128,
     "cycles": 0,
-    "limits": 530,
+    "limits": 529,
     "words": 44,
 }
 

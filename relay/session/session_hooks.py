@@ -178,8 +178,6 @@ def _error(error: Json, identifier: str) -> RelayError:
 #: Records that wait for the broker, and records in one request.
 WAITING_MAX = 1000
 AT_ONCE = 100
-#: Events whose records are made later; beyond it they are made at once.
-UNMADE_MAX = 100
 #: Characters of one text; a request of AT_ONCE of them stays well below the longest line.
 TEXT_MAX = 2000
 #: Records that come within so many seconds go in one request.
@@ -205,7 +203,6 @@ class SessionHookLog:
         self._events = events
         self._tasks = tasks
         self._verbose = verbose
-        self._unmade: deque[Iterator[tuple[str, dict[str, Any]]]] = deque()
         self._waiting: deque[dict[str, Any]] = deque()
         self._sending = False
         self._one = asyncio.Lock()  # one request at a time, so that no record is sent twice
@@ -214,17 +211,12 @@ class SessionHookLog:
 
     def soon(self, records: Iterator[tuple[str, dict[str, Any]]]) -> None:
         """See relay.hooks.hook_log.HookLog: in the loop's next turn the agent has its answer."""
-        self._unmade.append(records)
-        if len(self._unmade) >= UNMADE_MAX:
-            self._make()
-        elif len(self._unmade) == 1:
-            asyncio.get_running_loop().call_soon(self._make)
+        asyncio.get_running_loop().call_soon(self._make, records)
 
-    def _make(self) -> None:
-        while self._unmade:
-            for kind, record in self._unmade.popleft():
-                with contextlib.suppress(OSError):  # the run's log cannot be written to
-                    self.log(kind, record)
+    def _make(self, records: Iterator[tuple[str, dict[str, Any]]]) -> None:
+        for kind, record in records:
+            with contextlib.suppress(OSError):  # the run's log cannot be written to
+                self.log(kind, record)
 
     def log(self, kind: str, record: dict[str, Any]) -> None:
         """Take a record; see relay.hooks.hook_log."""
@@ -249,9 +241,9 @@ class SessionHookLog:
 
     async def settle(self, seconds: float) -> None:
         """Wait until all of it is stored, at most ``seconds``."""
-        self._make()
         try:
             async with asyncio.timeout(seconds):
+                await asyncio.sleep(0)  # those of the last hooks are made in the loop's next turn
                 while self._waiting:
                     await self._send_some()
         except (TimeoutError, RelayError):
