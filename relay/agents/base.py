@@ -69,6 +69,9 @@ class SourceFeed(Protocol):
     def reported(self, events: list[SourceEvent]) -> None:
         """Hand over what the source has made of records."""
 
+    def read(self) -> None:
+        """Say that all that there is now was handed over."""
+
     def give_up(self, reason: str) -> None:
         """Say that nothing can be read of the agent: the screen stands in."""
 
@@ -195,19 +198,17 @@ class AgentAdapter:
     def entered(self, now: float) -> None:
         """The person pressed Enter."""
 
-    async def watch(
-        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
-    ) -> None:
+    async def watch(self, feed: SourceFeed, wake: asyncio.Event) -> None:
         """Follow what the agent writes (files, streams) until cancelled.
 
-        ``wake`` is set when something may be there; ``changed`` is called after something was.
+        ``wake`` is set when something may be there.
         """
 
         async def step() -> bool:
             self._search(feed)
             return await self._read(feed)
 
-        await poll(step, self.source.poll_interval, wake, changed)
+        await poll(step, self.source.poll_interval, wake, feed)
 
     async def read(self, feed: SourceFeed) -> bool:
         """Read what there is now beyond the last look, also after the agent's end."""
@@ -228,12 +229,12 @@ async def poll(
     step: Callable[[], Awaitable[bool]],
     interval: Callable[[], float],
     wake: asyncio.Event,
-    changed: Callable[[], None],
+    feed: SourceFeed,
 ) -> None:
     """Repeat ``step`` until cancelled: at once after one that found something, else when woken."""
     while True:
         if await step():
-            changed()
+            feed.read()
             continue
         wake.clear()
         # Not wait_for: before Python 3.12 it loses a cancellation that comes with the wake-up.

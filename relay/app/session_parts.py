@@ -167,7 +167,7 @@ class SessionParts:
         # queued by now, or comes from the agent's hooks.
         self.driver.start(self._checkpoint)
         if self._adapter is not None:
-            self._tasks.spawn(self._adapter.watch(self._feed, self._wake, self._feed.read))
+            self._tasks.spawn(self._adapter.watch(self._feed, self._wake))
         stalls = StallWatch(
             self._guards, self._sources, self._hello["pid"], self._queue, self._clock
         )

@@ -6,12 +6,12 @@ import asyncio
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from relay.agents import base
-from relay.agents.base import LOOK_BACK, FileFollower, FileTail, poll
+from relay.agents.base import LOOK_BACK, FileFollower, FileTail, SourceFeed, poll
 from relay.agents.structured_source import SourceState, StructuredSource
 from relay.core.source_events import Line, SourceEvent
 
@@ -20,8 +20,8 @@ async def test_polling_ends_when_it_is_cancelled_as_it_wakes_up() -> None:
     async def nothing() -> bool:
         return False
 
-    wake = asyncio.Event()
-    task = asyncio.ensure_future(poll(nothing, lambda: 60.0, wake, lambda: None))
+    wake, feed = asyncio.Event(), cast(SourceFeed, None)  # there is nothing to hand over
+    task = asyncio.ensure_future(poll(nothing, lambda: 60.0, wake, feed))
     for _ in range(5):
         await asyncio.sleep(0)  # into its wait
     wake.set()

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 from relay.agents import hook_codec
@@ -99,11 +98,9 @@ class GeminiAdapter(AgentAdapter):
         if self.source.saved.drawn:
             self._asked = self._asked or now
 
-    async def watch(
-        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
-    ) -> None:
+    async def watch(self, feed: SourceFeed, wake: asyncio.Event) -> None:
         self._wake = wake
-        await super().watch(feed, wake, changed)
+        await super().watch(feed, wake)
 
     async def read(self, feed: SourceFeed) -> bool:
         self._look_for_own()

@@ -98,46 +98,38 @@ class OpencodeAdapter(AgentAdapter):
     def state(self) -> dict[str, Any]:
         return self.channel.state() if self.channel else {}
 
-    async def watch(
-        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
-    ) -> None:
+    async def watch(self, feed: SourceFeed, wake: asyncio.Event) -> None:
         client = self._client
         if client is None:
             feed.give_up(
                 "opencode runs without a server of its own: relay reads its screen instead"
             )
-            changed()
             return
         self._rows = feed.visible
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
-                    await self._try(client, feed, changed, tasks)
+                    await self._try(client, feed, tasks)
                     await asyncio.sleep(TRY_AGAIN)
         except* Unfit as unfit:
             feed.give_up(f"{unfit.exceptions[0]}: relay reads its screen instead")
-            changed()
 
     async def _try(
-        self,
-        client: OpencodeClient,
-        feed: SourceFeed,
-        changed: Callable[[], None],
-        tasks: asyncio.TaskGroup,
+        self, client: OpencodeClient, feed: SourceFeed, tasks: asyncio.TaskGroup
     ) -> None:
         self._over.clear()
         try:
-            await self._listen(client, feed, changed, tasks)
+            await self._listen(client, feed, tasks)
         except Unfit:
             raise
         except ServerError as error:
             self._lost(feed, error)
-            changed()
+            feed.read()
         except Exception as error:
             # An answer of a form that nobody promised: the next try may go better.
             feed.note(f"what opencode's server says: {type(error).__name__}: {error}")
             self._lost(feed, ServerError("it is not understood"))
-            changed()
+            feed.read()
         finally:
             self._over.set()
 
@@ -152,11 +144,7 @@ class OpencodeAdapter(AgentAdapter):
         return True
 
     async def _listen(
-        self,
-        client: OpencodeClient,
-        feed: SourceFeed,
-        changed: Callable[[], None],
-        tasks: asyncio.TaskGroup,
+        self, client: OpencodeClient, feed: SourceFeed, tasks: asyncio.TaskGroup
     ) -> None:
         """Take the server's events until their stream breaks off."""
         health = await client.request("GET", "/global/health")
@@ -169,7 +157,7 @@ class OpencodeAdapter(AgentAdapter):
             await self._catch_up(client, feed)
             self._hear(feed, early)
             self._lost_at, self._patience = None, COME_BACK
-            changed()
+            feed.read()
             while True:
                 self._hear(feed, events.feed(await _piece(answer, SILENCE)))
                 if self.source.missing and self.clock() - self._asked > ASK_AGAIN:
@@ -177,7 +165,7 @@ class OpencodeAdapter(AgentAdapter):
                 if self.source.stranded() and not self._freeing:
                     self._freeing = True
                     tasks.create_task(self._free())
-                changed()
+                feed.read()
 
     async def stop_turn(self) -> None:
         if self._client is not None and self.source.conversation:

@@ -20,7 +20,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from relay.agents.base import (
@@ -143,22 +142,20 @@ class QwenAdapter(AgentAdapter):
         if self._entered is None:
             self._entered = now
 
-    async def watch(
-        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
-    ) -> None:
+    async def watch(self, feed: SourceFeed, wake: asyncio.Event) -> None:
         self._feed = feed
         if self._events:
             async with asyncio.TaskGroup() as group:
-                group.create_task(super().watch(feed, wake, changed))
+                group.create_task(super().watch(feed, wake))
                 group.create_task(
                     poll(
                         lambda: self._chats.read(self._chat.path(), feed),
                         self._chat_interval,
                         asyncio.Event(),
-                        changed,
+                        feed,
                     )
                 )
-                group.create_task(self._look(feed, changed))
+                group.create_task(self._look(feed))
 
     async def read(self, feed: SourceFeed) -> bool:
         if not self._events:
@@ -169,16 +166,16 @@ class QwenAdapter(AgentAdapter):
     async def _read(self, feed: SourceFeed) -> bool:
         return await self._follower.read(self._files.path(), feed)
 
-    async def _look(self, feed: SourceFeed, changed: Callable[[], None]) -> None:
+    async def _look(self, feed: SourceFeed) -> None:
         """Ask the screen what the event file does not tell."""
         while True:
             judges = self.source.in_doubt or self.source.in_turn
             if judges and await self.read(feed):  # what is written decides first
-                changed()
+                feed.read()
             events = self.source.glance(feed.visible(), self.clock())
             if events:
                 feed.reported(events)
-                changed()
+                feed.read()
             await asyncio.sleep(POLL_BUSY if self.source.in_doubt else LOOK)
 
     async def own(self, call: str) -> bool:

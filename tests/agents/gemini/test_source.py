@@ -237,12 +237,8 @@ class Desk:
         self.now += after
 
         async def once() -> None:
-            changed = asyncio.Event()
-            watching = asyncio.ensure_future(
-                self.gemini.watch(
-                    AdapterFeed(self.ears, EventQueue()), asyncio.Event(), changed.set
-                )
-            )
+            feed = AdapterFeed(self.ears, EventQueue())
+            watching = asyncio.ensure_future(self.gemini.watch(feed, asyncio.Event()))
             await asyncio.sleep(0)
             watching.cancel()
             await asyncio.wait([watching])
