@@ -25,7 +25,7 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 0,
-    "callbacks": 120,
+    "callbacks": 119,
     "cycles": 0,
     "limits": 529,
     "words": 44,

@@ -152,6 +152,8 @@ class AgentAdapter:
     def __init__(self, start: AgentStart) -> None:
         self.clock = start.clock
         self.profile = start.profile
+        #: Is set when the agent may have written something.
+        self.wake = asyncio.Event()
 
     @property
     def patience(self) -> float:
@@ -198,17 +200,14 @@ class AgentAdapter:
     def entered(self, now: float) -> None:
         """The person pressed Enter."""
 
-    async def watch(self, feed: SourceFeed, wake: asyncio.Event) -> None:
-        """Follow what the agent writes (files, streams) until cancelled.
-
-        ``wake`` is set when something may be there.
-        """
+    async def watch(self, feed: SourceFeed) -> None:
+        """Follow what the agent writes (files, streams) until cancelled."""
 
         async def step() -> bool:
             self._search(feed)
             return await self._read(feed)
 
-        await poll(step, self.source.poll_interval, wake, feed)
+        await poll(step, self.source.poll_interval, self.wake, feed)
 
     async def read(self, feed: SourceFeed) -> bool:
         """Read what there is now beyond the last look, also after the agent's end."""

@@ -143,7 +143,8 @@ class SessionParts:
         self._feed = AdapterFeed(self._sources, queue)
         facts = replace(session_facts(start, hello, config), kind=self._kind)
         self.driver = self._make_driver(facts, self._registered)
-        self._wake = asyncio.Event()  # the agent's records are worth a look
+        # The agent's records are worth a look.
+        self._wake = self._adapter.wake if self._adapter else asyncio.Event()
         self._server = HookServer(self._answer_hook, start.args["token"])
 
     async def begin(self) -> None:
@@ -167,7 +168,7 @@ class SessionParts:
         # queued by now, or comes from the agent's hooks.
         self.driver.start(self._checkpoint)
         if self._adapter is not None:
-            self._tasks.spawn(self._adapter.watch(self._feed, self._wake))
+            self._tasks.spawn(self._adapter.watch(self._feed))
         stalls = StallWatch(
             self._guards, self._sources, self._hello["pid"], self._queue, self._clock
         )

@@ -6,7 +6,6 @@ reaches the model with the tool's result: Gemini CLI takes it only there.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -65,8 +64,7 @@ class GeminiAdapter(AgentAdapter):
         self._files = SessionFiles(start.env)
         self._session: str | None = start.launch.get("session")
         self._began = start.started_ms / 1000
-        self._wake = asyncio.Event()
-        self.source = GeminiSource(self._began, lambda: self._wake.set(), start.profile)
+        self.source = GeminiSource(self._began, self.wake, start.profile)
         self._follower = FileFollower(self.source, start.clock)
         self._asked: float | None = None
         self._searched = 0.0
@@ -97,10 +95,6 @@ class GeminiAdapter(AgentAdapter):
         """The person pressed Enter; before the input line is there, in a dialog (to sign in)."""
         if self.source.saved.drawn:
             self._asked = self._asked or now
-
-    async def watch(self, feed: SourceFeed, wake: asyncio.Event) -> None:
-        self._wake = wake
-        await super().watch(feed, wake)
 
     async def read(self, feed: SourceFeed) -> bool:
         self._look_for_own()

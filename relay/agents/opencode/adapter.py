@@ -98,7 +98,7 @@ class OpencodeAdapter(AgentAdapter):
     def state(self) -> dict[str, Any]:
         return self.channel.state() if self.channel else {}
 
-    async def watch(self, feed: SourceFeed, wake: asyncio.Event) -> None:
+    async def watch(self, feed: SourceFeed) -> None:
         client = self._client
         if client is None:
             feed.give_up(

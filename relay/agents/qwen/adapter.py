@@ -142,11 +142,11 @@ class QwenAdapter(AgentAdapter):
         if self._entered is None:
             self._entered = now
 
-    async def watch(self, feed: SourceFeed, wake: asyncio.Event) -> None:
+    async def watch(self, feed: SourceFeed) -> None:
         self._feed = feed
         if self._events:
             async with asyncio.TaskGroup() as group:
-                group.create_task(super().watch(feed, wake))
+                group.create_task(super().watch(feed))
                 group.create_task(
                     poll(
                         lambda: self._chats.read(self._chat.path(), feed),

@@ -214,7 +214,7 @@ async def watched(server: Server) -> AsyncIterator[tuple[OpencodeAdapter, Ears]]
         native = OpencodeAdapter(start({"port": listening.sockets[0].getsockname()[1]}))
         ears = Ears()
         ears.native = native
-        watching: Any = native.watch(ears, asyncio.Event())  # type: ignore[arg-type]
+        watching: Any = native.watch(ears)  # type: ignore[arg-type]
         task = asyncio.ensure_future(watching)
         try:
             yield native, ears
@@ -592,7 +592,7 @@ async def test_without_a_server_the_screen_is_heard() -> None:
     native = OpencodeAdapter(start({"degraded": "--mini has no server"}))
     ears = Ears()
     ears.native = native
-    await native.watch(ears, asyncio.Event())  # type: ignore[arg-type]
+    await native.watch(ears)  # type: ignore[arg-type]
     assert native.channel is None and not native.source.trusted
     assert "screen" in ears.reasons[0]
     assert await native.read(ears)  # type: ignore[arg-type]
