@@ -25,7 +25,7 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 0,
-    "callbacks": 119,
+    "callbacks": 118,
     "cycles": 0,
     "limits": 529,
     "words": 44,

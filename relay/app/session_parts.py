@@ -331,8 +331,7 @@ class SessionParts:
         )
         requests = ScreenRequests(
             *(self._at, self._questions, self._stopper),
-            lambda: (self._kind, self._sources.transcript_path),
-            session.output,
+            *(self._kind, self._sources, session.output),
         )
         identity = Identity(run.name, run.name, run.run_id, run.cwd, run.env, run.task)
         context = Context(identity, actions, session.output, session.messages)

@@ -27,6 +27,7 @@ from relay.screen.styled_rows import styled_rows
 from relay.session.agent_questions import TAKES, QuestionWatch
 from relay.session.agent_terminal import AgentTerminal
 from relay.session.door import FeatureAnswer
+from relay.session.sources import SourceSelector
 from relay.session.turn_stopper import BY_PERSON, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import DIALOG_WAITS, DRAFT
 
@@ -52,15 +53,16 @@ class ScreenRequests:
         at: AgentTerminal,
         questions: QuestionWatch,
         stopper: TurnStopper,
-        records: Callable[[], tuple[str, str | None]],
+        kind: str,
+        sources: SourceSelector,
         output: Recent[str],
     ) -> None:
-        """``records``: the kind of agent and its own transcript; ``output``: what it said last."""
+        """``kind``: of the agent; ``output``: what it said last."""
         self._screen, self._questions = at.screen, questions
         self._guards, self._link, self._terminal = at.guards, at.link, at.terminal
         self._stopper, self._clock = stopper, at.clock
         self._digits = at.questions.rules.digits
-        self._records = records
+        self._kind, self._sources = kind, sources
         self._output = output
         self._one = asyncio.Lock()  # one answer at a time
 
@@ -96,7 +98,7 @@ class ScreenRequests:
             raise UsageError(f"the number of turns is 1 to {TURNS_MAX}")
         from relay.directive.redact import mask, mask_all  # most sessions are never asked
 
-        kind, path = self._records()
+        kind, path = self._kind, self._sources.transcript_path
         if kind in READERS and path:
             with contextlib.suppress(OSError):
                 turns = await asyncio.to_thread(last_turns, kind, path, count)
