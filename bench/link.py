@@ -222,10 +222,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--machines", metavar="N,N,…", help="see bench/link_machines.py")
+    parser.add_argument("--simulate", metavar="N", type=int, help="the same")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
     logging.getLogger("asyncio").setLevel(
         logging.ERROR
     )  # nats-py ends TLS in a way that it warns of
+    if options.machines or options.simulate:
+        import link_machines
+
+        if options.simulate:
+            link_machines.simulate(options.simulate)
+            return
+        sizes = [int(one) for one in options.machines.split(",")]
+        link_machines.measure(sizes, options.rounds, as_json=options.json)
+        return
     with tempfile.TemporaryDirectory(prefix="relay-bench-") as folder:
         homes = linked(Path(folder))
         try:

@@ -417,7 +417,7 @@ def _route(opened: _OpenLink, name: str, machine: str, fields: Send) -> Route:
             f"{machine} is away, and an interrupt is not kept until it is back",
             hint="send it in another mode",
         )
-    waiting = opened.outbox.waiting().get(machine, 0)
+    waiting = opened.outbox.waiting_for(machine)
     if waiting >= OUTBOX:
         raise RelayError(
             f"{waiting} messages wait for {machine} already",

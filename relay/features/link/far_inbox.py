@@ -111,8 +111,6 @@ class FarInbox:
                 elif kind == "j":
                     self._machines.add([machine], batch)
                     self._machines.tell_now()
-                elif kind == "c":
-                    self._machines.tell_now()
                 else:
                     presence = msgspec.json.decode(data, type=Presence)
                     self._machines.take(machine, presence, batch)

@@ -73,6 +73,12 @@ class FarOutbox:
         count = "SELECT machine, count(*) FROM link_outbox WHERE stored=0 GROUP BY 1"
         return dict(self._ledger.rows(count))
 
+    def waiting_for(self, machine: str) -> int:
+        """How many messages a machine has not stored."""
+        count = "SELECT count(*) FROM link_outbox WHERE machine=? AND stored=0"
+        row = self._ledger.row(count, (machine,))
+        return row[0] if row else 0
+
     def settle(self, id_: str, machine: str) -> None:
         """Forget a message once all of it is over."""
         self._ledger.change(

@@ -16,11 +16,16 @@ from relay.core.errors import NotFound, RelayError
 from relay.features.link.far_outbox import FarOutbox
 from relay.features.link.link_records import Presence
 from relay.features.link.ops import RIGHTS, Machine
-from relay.features.link.wire import Wire
+from relay.features.link.wire import AWAY, Wire
 from relay.protocol.broker import Json
 
-#: Seconds between two reports of this machine's presence.
-TELL = 10.0
+#: Seconds between two reports of a machine's presence, at least; of many machines each hears about
+#: so many a second.
+TELL, HEARD = 10.0, 10
+#: Up to so many machines all tell at once whom they have when one comes.
+FEW = 200
+#: Seconds after which the ledger hears again that a machine is there.
+_NOTED = 60
 
 
 class Machines:
@@ -32,6 +37,7 @@ class Machines:
         self._wire = wire
         self._outbox = outbox
         self._news = asyncio.Event()
+        self._seen_ms: dict[str, int] = {}
 
     def agents(self) -> dict[str, list[str]]:
         """By machine, the agents that it has."""
@@ -45,7 +51,7 @@ class Machines:
         return [
             {
                 "name": name,
-                "seen_ms": seen_ms,
+                "seen_ms": self._seen_ms.get(name, seen_ms),
                 "here": self._wire.is_here(name),
                 "waiting": waiting.get(name, 0),
                 "agents": json_text.loads(agents),
@@ -100,6 +106,7 @@ class Machines:
             self._ledger.change("DELETE FROM link_arrived WHERE machine=?", (name,))
             self._ledger.change("DELETE FROM link_refused WHERE machine=?", (name,))
             self._wire.heard.pop(name, None)
+            self._seen_ms.pop(name, None)
 
     # -- presence
 
@@ -117,21 +124,32 @@ class Machines:
             if link.hosts:
                 fields["machines"] = sorted(link.machines)
             await self._wire.tell(fields)
+            pause = seconds_between(self._count())
+            self._wire.away = AWAY * pause / TELL
             with suppress(TimeoutError):
-                async with asyncio.timeout(TELL):
+                async with asyncio.timeout(pause):
                     await self._news.wait()
             self._news.clear()
+
+    def _count(self) -> int:
+        row = self._ledger.row("SELECT count(*) FROM link_machines")
+        return row[0] if row else 0
 
     def take(self, machine: str, presence: Presence, batch: Batch) -> None:
         """Take a machine's presence. Only the host says which machines the link has."""
         was_away = not self._wire.is_here(machine)
         self._wire.hear(machine, presence.clock)
         agents = [name for name in presence.agents[:TARGETS_MAX] if valid_name(name)]
-        self._ledger.change(
-            "INSERT INTO link_machines (name, seen_ms, told) VALUES (?,?,?) ON CONFLICT (name)"
-            " DO UPDATE SET seen_ms=excluded.seen_ms, told=excluded.told",
-            (machine, batch.now_ms, json_text.dumps(agents)),
-        )
+        self._seen_ms[machine] = batch.now_ms
+        told = json_text.dumps(agents)
+        row = self._ledger.row("SELECT seen_ms, told FROM link_machines WHERE name=?", (machine,))
+        # A commit to the disk for each presence of each machine would let no disk rest.
+        if row is None or row[1] != told or abs(batch.now_ms - (row[0] or 0)) > 1000 * _NOTED:
+            self._ledger.change(
+                "INSERT INTO link_machines (name, seen_ms, told) VALUES (?,?,?) ON CONFLICT (name)"
+                " DO UPDATE SET seen_ms=excluded.seen_ms, told=excluded.told",
+                (machine, batch.now_ms, told),
+            )
         link = self._wire.link
         if machine == link.host and presence.machines is not None:
             gone = set(self.agents()) - set(presence.machines)
@@ -139,4 +157,11 @@ class Machines:
             if gone:
                 self.forget(sorted(gone), batch)
         if was_away:
-            batch.after += [self._news.set, self._outbox.wake]
+            batch.after.append(self._outbox.wake)
+            if self._count() <= FEW:  # else n² messages, each time that one comes
+                batch.after.append(self._news.set)
+
+
+def seconds_between(machines: int) -> float:
+    """Seconds between two presences of each of so many machines."""
+    return max(TELL, machines / HEARD)

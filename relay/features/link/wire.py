@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
@@ -43,7 +44,7 @@ SOON, AGAIN, ANSWER = 0.1, 1.0, 5.0
 AGAIN_BY_SSH, CONNECTED_BY_SSH = 30.0, 20.0
 #: Live requests that wait for their turn here, at most; more are not answered.
 _ASKED = 64
-#: Seconds until a silent machine counts as away.
+#: Seconds until a silent machine counts as away; more in a link of many.
 AWAY = 35.0
 
 
@@ -74,7 +75,7 @@ class Arrival(NamedTuple):
     """What has come over the server, and who sent it, as the server has proven."""
 
     machine: str
-    kind: str  # m: message, r: receipts, p: presence, j: it has joined, c: this one has connected
+    kind: str  # m: message, r: receipts, p: presence, j: it has joined
     data: bytes
     #: Tells the server that it is in the ledger; None: the server keeps no such thing.
     acknowledge: Callable[[], Awaitable[None]] | None = None
@@ -107,6 +108,7 @@ class Wire:
         self.asked: asyncio.Queue[LiveArrival] = asyncio.Queue(_ASKED)
         #: When each machine was heard of (seconds of the monotonic clock), and its clock then.
         self.heard: dict[str, tuple[float, float]] = {}
+        self.away = AWAY
         self.problem = ""
 
     def hear(self, machine: str, clock: float) -> None:
@@ -115,8 +117,8 @@ class Wire:
 
     def is_here(self, machine: str) -> bool:
         """Whether both are connected."""
-        heard, _ = self.heard.get(machine, (-AWAY, 0.0))
-        return self.connected.is_set() and time.monotonic() - heard < AWAY
+        heard, _ = self.heard.get(machine, (-math.inf, 0.0))
+        return self.connected.is_set() and time.monotonic() - heard < self.away
 
     def clock_of(self, machine: str) -> float | None:
         """What its clock shows now, or showed a little earlier; None: it is not here."""
@@ -198,7 +200,6 @@ class Wire:
         self.problem = ""
         self.connection += 1
         self.connected.set()
-        await self.arrived.put(Arrival(link.name, "c", b""))
         while not client.is_closed:  # of a dead network the callback hears half a minute later
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN):

@@ -27,6 +27,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.features.link.link_files import Code, LinkFolder, context_for
+from relay.features.link.machines import seconds_between
 from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE
 from relay.features.link.wire import refuse_old
 from relay.features.mcp.mcp_tools import ToolCaller
@@ -386,6 +387,10 @@ def test_a_clock_that_is_an_hour_behind_changes_no_order(
     assert max(times) < time.time() - 3000  # its clock was wrong
     stop_broker(third.home)
     broker.wait(SOON)
+
+
+def test_of_many_machines_each_hears_of_ten_a_second() -> None:
+    assert [seconds_between(count) for count in (2, 100, 1000)] == [10, 10, 100]
 
 
 @pytest.mark.parametrize("version", ["2.10.29", "1.4.1", "unknown"])
