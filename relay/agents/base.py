@@ -92,14 +92,12 @@ class MessageChannel(Protocol):
     @property
     def available(self) -> bool:
         """Whether it can be used now."""
-        ...
 
     async def submit(self, text: str, marker: str) -> None:
         """Hand ``text`` over, which holds ``marker``.
 
         Raises RelayError (ChannelClosed) when it was certainly not taken.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,30 +40,24 @@ class Actions(Protocol):
 
     def inject(self, text: str) -> tuple[str, Future[Any]]:
         """Give ``text`` to the agent. Returns the message's id; done once it is accepted."""
-        ...
 
     def send(
         self, to: str, text: str, *, mode: QueueMode | None, thread: str | None
     ) -> tuple[str, Future[Any]]:
         """Send as this agent. Returns the message's id; done once the broker has it."""
-        ...
 
     def notify(self, topic: str, text: str) -> tuple[str, Future[Any]]:
         """Report ``text`` under ``topic``. Returns the report's id."""
-        ...
 
     def agents(self) -> Future[list[Agent]]:
         """The agents that the broker knows, as ``relay agents --json`` lists them."""
-        ...
 
     def request(self, op: Op[..., Any, Any], fields: dict[str, Any]) -> Future[dict[str, Any]]:
         """Ask the broker, for what a feature adds; the future ends with the answer's fields."""
-        ...
 
     def command(self, namespace: str, action: str, text: str) -> None:
         """Do what ``@namespace:action text`` of a feature does, and tell the agent what came of
         it."""
-        ...
 
 
 def wait(future: Future[T], timeout: float) -> T:

@@ -40,15 +40,12 @@ class Engine(Protocol):
 
     def has(self, event: HookEventName) -> bool:
         """Whether there is any hook for ``event``."""
-        ...
 
     def guarded(self, event: HookEventName, fields: Mapping[str, Any]) -> bool:
         """Whether a hook that matches such an event says that its failure blocks it."""
-        ...
 
     async def fire(self, event: HookEventName, fields: Mapping[str, Any]) -> Aggregated:
         """Run the hooks of ``event``, whose input has ``fields`` beside what every input has."""
-        ...
 
 
 class NoHooks:
@@ -73,15 +70,12 @@ class Guard(Protocol):
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         """Why the call is refused, as its model is to read it; "": it is not. Known in time."""
-        ...
 
     def agreed(self, call: AgentHookCall) -> bool:
         """Whether a person has just said yes to this very call."""
-        ...
 
     async def after(self, call: AgentHookCall) -> str:
         """The call is over: write down what it changed; what its model is told, or ""."""
-        ...
 
 
 class ToolHookEndpoint:
