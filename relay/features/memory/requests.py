@@ -248,14 +248,6 @@ class MemoryOps:
         """The answer. Raises RelayError."""
         return self._ops[ask.fields["op"]](ask)
 
-    def caught_up(self) -> bool:
-        """Do some of what can be done while nobody asks; whether there is nothing more to do."""
-        return self._access.caught_up()
-
-    def close(self) -> None:
-        """Close the store, if it is open."""
-        self._access.close()
-
     # -- the ops
 
     def _save(self, ask: MemoryRequest) -> MemorySaved:

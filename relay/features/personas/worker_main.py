@@ -49,8 +49,6 @@ from relay.protocol.broker import error_from
 
 Json = dict[str, Any]
 
-#: Kinds and channels of which it is remembered who is asked of them.
-KINDS_MAX = 1000
 #: Events of the broker whose hooks run at a time; more wait.
 OBSERVING_MAX = 8
 #: What a function says that does not fire.
@@ -91,7 +89,6 @@ class ConfigWorker:
         #: Calls that may begin: the runner refuses what is beyond its bound.
         self._free = WAITING_MAX
         self._freed = asyncio.Event()
-        self._by_kind: dict[tuple[str, str], list[RouteFunction]] = {}
         found = manifest_of(loaded).settings
         self._say(
             {
@@ -176,9 +173,11 @@ class ConfigWorker:
     async def _evaluate(self, given: Json, skip: list[str]) -> Json:
         event = Event.from_json({**given, "metadata": MappingProxyType(given.get("metadata", {}))})
         started_ms = int(time.time() * 1000)
-        asked = self._wanted(event.kind, event.channel)
-        if skip:
-            asked = [one for one in asked if one.name not in skip]
+        asked = [
+            one
+            for one in self._routes
+            if one.wants(event.kind, event.channel) and one.name not in skip
+        ]
         plain = [one for one in asked if not one.callee.is_async]
         rest = [one for one in asked if one.callee.is_async]
         answers = await asyncio.gather(self._plain.call(event, plain), self._await(event, rest))
@@ -196,14 +195,6 @@ class ConfigWorker:
         order = {one.name: number for number, one in enumerate(asked)} if rest else {}
         said.sort(key=lambda row: order.get(row[0], 0))
         return {"started_ms": started_ms, "said": said, "quiet": _line(quiet), "hung": hung}
-
-    def _wanted(self, kind: str, channel: str) -> list[RouteFunction]:
-        known = self._by_kind.get((kind, channel))
-        if known is None:
-            known = [one for one in self._routes if one.wants(kind, channel)]
-            if len(self._by_kind) < KINDS_MAX:
-                self._by_kind[kind, channel] = known
-        return known
 
     async def _await(self, event: Event, routes: list[RouteFunction]) -> list[Said]:
         """What the async ones said; of very many some after the others."""

@@ -193,7 +193,7 @@ def test_export_and_import_lose_nothing(relay: Run, tmp_path: Path) -> None:
 def test_an_import_that_is_none_says_which_line(relay: Run, tmp_path: Path) -> None:
     file = tmp_path / "broken.jsonl"
     file.write_text('\n{"id": 1}\n')
-    assert "'scope' is not a text" in relay("memory", "import", str(file)).stderr
+    assert "'id' is not a text" in relay("memory", "import", str(file)).stderr
     file.write_text("\nnot JSON\n")
     done = relay("memory", "import", str(file))
     assert done.returncode == 2 and "line 2" in done.stderr
