@@ -220,8 +220,11 @@ def _print_whole(before: str, line: str, width: int | None, again: str = "") -> 
     ``again`` stands before the other rows."""
     shown = visible(line)
     room = max(_LEAST, width - len(before)) if width else len(shown) or 1
-    for at in range(0, len(shown) or 1, room):
-        output.data((before if not at else again or before) + shown[at : at + room])
+    while len(shown) > room:
+        end = shown.rfind(" ", 0, room) + 1 or room  # between words, where there are any
+        output.data(before + shown[:end])
+        before, shown = again or before, shown[end:]
+    output.data(before + shown)
 
 
 def answer_verb(options: Options) -> int:
@@ -229,7 +232,7 @@ def answer_verb(options: Options) -> int:
     several = options.all or options.held
     by_machine = _by_machine(options.which or [""])
     if len(by_machine) > 1:
-        raise UsageError("what is on several machines is answered one machine at a time")
+        raise UsageError("answer one machine at a time")
     [(machine, parts)] = by_machine.items()
     names = [part for part in parts if part]
     if not (names or several):

@@ -266,7 +266,7 @@ class Parser:
                 values[argument.name] = self._value(argument, plain[0])
                 plain = plain[1:]
             elif many is None:
-                known = ", ".join(argument.how.get("choices", ()))
+                known = argument.how.get("help", "") if "choices" in argument.how else ""
                 missing.append(f"{argument.shown} ({known})" if known else argument.shown)
         if missing:
             raise self._wrong(f"missing: {', '.join(missing)}")

@@ -209,7 +209,7 @@ def release_verb(options: Any) -> int:
     if options.json:
         output.as_json(rows[0] if len(options.names) == 1 and not options.all else rows)
     elif not chosen:
-        output.note("no agent that was spawned runs")
+        output.note("no spawned agent is running")
     return worst
 
 

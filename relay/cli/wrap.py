@@ -87,8 +87,8 @@ def add(verbs: Parser) -> None:
         "--type",
         metavar="HOW",
         choices=("line", "paste"),
-        help='how messages are typed: "line" (one line and Enter, whenever COMMAND rests) or'
-        ' "paste"; default: as its terminal shows',
+        help='how messages are typed: "line" (one line and Enter, whenever COMMAND is quiet)'
+        ' or "paste"; default: as COMMAND sets its terminal',
     )
     parser.add_argument(
         "--hear",

@@ -128,6 +128,7 @@ def test_what_an_agent_asks_for_is_shown_whole_and_looks_like_nothing_of_relays(
         whole = "".join(line.removeprefix("  | ") for line in shown)
         expected = hostile.replace("\x1b", "^[").replace("@relay:", "@relay\\:").replace("\n", "")
         assert whole == f"Bash: {expected}"
+        assert shown[0] == "  | Bash: true "  # broken between words
 
 
 def test_items_of_a_broker_of_an_older_relay_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

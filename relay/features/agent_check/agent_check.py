@@ -131,7 +131,7 @@ def _there(home: Home, name: str, program: DrivenProgram) -> BrokerClient:
     rows = [row for row in program.rows() if row.strip()]
     said = "; it showed: " + talk.shown(" ".join(rows[-6:])) if rows else ""
     if not program.runs:
-        raise RelayError(f"{name} ended before it was there{said}", hint="start it by itself first")
+        raise RelayError(f"{name} ended before it was ready{said}", hint="start it by itself first")
     raise Timeout(f"{name} was not there after {BOOT:g} s{said}", hint="run `relay doctor`")
 
 

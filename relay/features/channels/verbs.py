@@ -122,7 +122,7 @@ def change_verb(options: Any) -> int:
         )
         return 0
     joined = op == CHANNEL_JOIN
-    output.data(f"{answer['name']} is in {answer['channel']} {'now' if joined else 'no more'}")
+    output.data(f"{answer['name']} has {'joined' if joined else 'left'} {answer['channel']}")
     if others := [name for name in answer["members"] if name != answer["name"]]:
         output.note(f"with {', '.join(others)}")
     return 0

@@ -231,7 +231,7 @@ def down_verb(options: Any) -> int:
     if options.json:
         output.as_json(list(rows.values()))
     elif not any(row["state"] != "did not run" or row["worktree"] for row in rows.values()):
-        output.note("nobody of this team runs")
+        output.note("no agent of this team is running")
     if not trusted and any(name not in running for name in wanted):
         say = f"relay trust {shlex.quote(file.path)}"
         output.note(
