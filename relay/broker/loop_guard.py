@@ -117,7 +117,6 @@ class LoopGuard:
         )
 
     def count(self, sender: str, to: str, now_ms: int) -> None:
-        """Count a message that goes from one to the other."""
         if self._rate_max:
             pair = pair_of(sender, to)
             times = self._times.get(pair) or deque(maxlen=self._rate_max)
@@ -166,7 +165,6 @@ class HeldMessages:
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [serve(PERSON, self.person), serve(CANCEL, self.cancel)]
 
     def restore(self, now_ms: int) -> None:

@@ -55,7 +55,6 @@ hooks = {
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     init = verb(verbs, "init")
     init.add_argument("--force", action="store_true", help="replace an existing file")
     for name, (text, _) in door.tables("INIT").items():

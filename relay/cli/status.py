@@ -35,7 +35,6 @@ _FIELDS = (
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     agents = verb(verbs, "agents", "relay agents\n  relay agents --live --json")
     agents.add_argument("--live", action="store_true", help="only those that are running now")
     agents.add_argument("--json", action="store_true", help="print JSON")
@@ -46,7 +45,6 @@ def add(verbs: Parser) -> None:
 
 
 def agents_verb(options: Any) -> int:
-    """``relay agents``."""
     answer = request(AGENTS)
     rows, elsewhere = answer["agents"], answer.get("elsewhere", [])
     if options.live:

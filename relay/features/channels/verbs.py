@@ -27,7 +27,6 @@ _SAFE = NAME_CHARACTERS | frozenset(", ")
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     group = verb(
         verbs,
         "channel",
@@ -95,7 +94,6 @@ def add(verbs: Parser) -> None:
 
 
 def list_verb(options: Any) -> int:
-    """``relay channel list``."""
     rows = request(CHANNELS)["rows"]
     if options.json:
         output.as_json(rows)
@@ -154,7 +152,6 @@ def history_verb(options: Any) -> int:
 
 
 def presence_verb(options: Any) -> int:
-    """``relay presence``."""
     who = options.who if options.who or options.off else None
     answer = request(PRESENCE, who=who, off=options.off, name=options.name, **output.speaker())
     if options.json:

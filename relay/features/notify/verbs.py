@@ -31,7 +31,6 @@ from relay.ui.watching import Watching
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(
         verbs,
         "notify",

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     web = verb(
         verbs,
         "web",
