@@ -25,9 +25,9 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 0,
-    "callbacks": 144,
+    "callbacks": 115,
     "cycles": 0,
-    "limits": 537,
+    "limits": 522,
     "words": 44,
 }
 

@@ -13,13 +13,11 @@ from relay.core.visible import visible
 
 #: Seconds between two redraws.
 EVERY = 0.1
-#: Columns of the bar itself; a narrower one says nothing and is left out.
-_BAR_MAX, _BAR_MIN = 30, 5
 _COLUMNS = 80
 
 
 class Bar:
-    """Draws on ``stream`` when ``wanted``, at most every EVERY seconds of ``clock``.
+    """A line on ``stream`` when ``wanted``, at most every EVERY seconds of ``clock``.
 
     Only carriage returns and spaces are used, so that any terminal shows it. A stream that cannot
     be written any more ends the drawing, not the verb.
@@ -34,11 +32,11 @@ class Bar:
         self._next = float("-inf")
         self._drawn = 0
 
-    def show(self, done: int, total: int | None, text: str) -> None:
-        """``done`` of ``total`` (None where nobody knows) in whatever unit; ``text`` says it."""
+    def show(self, text: str) -> None:
+        """``text`` says how far it is; it is cut before the last column, where it may wrap."""
         if self.wanted and (now := self._clock()) >= self._next:
             self._next = now + EVERY
-            drawn = line(done, total, text, _columns_of(self._stream))
+            drawn = text[: _columns_of(self._stream) - 1]
             self._write("\r" + drawn.ljust(self._drawn))
             self._drawn = len(drawn)
 
@@ -107,16 +105,6 @@ def on_stderr(*, data_on_stdout: bool = False) -> Bar:
     """A bar on stderr when that is a terminal, and not the one on which the data appears."""
     wanted = sys.stderr.isatty() and not (data_on_stdout and sys.stdout.isatty())
     return Bar(sys.stderr, wanted=wanted)
-
-
-def line(done: int, total: int | None, text: str, width: int) -> str:
-    """``[####....] text``, shorter than ``width`` columns: in the last one a terminal may wrap."""
-    room = max(0, width - 1)
-    bar = min(_BAR_MAX, room - len(text) - len("[] "))
-    if not total or bar < _BAR_MIN:
-        return text[:room]
-    full = min(bar, max(0, done * bar // total))
-    return f"[{'#' * full}{'.' * (bar - full)}] {text}"
 
 
 def _columns_of(stream: IO[str]) -> int:

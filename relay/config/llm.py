@@ -128,20 +128,26 @@ def resolved(config: Mapping[str, object], environ: Mapping[str, str]) -> LLM:
 def from_config(config: Mapping[str, object]) -> LLM:
     """``{provider, model, url?, api_key?}``, the key being in it. Raises ConfigError."""
     name, model = _text(config, "provider"), _text(config, "model")
-    url, key = _text(config, "url"), _text(config, "api_key").strip()
+    url, key = _text(config, "url"), _text(config, "api_key")
     known = PROVIDERS.get(name)
     if known is None and not url:
         raise ConfigError(
             f"there is no llm provider {name!r}",
             hint=did_you_mean(name, list(PROVIDERS)) or "give the url of an OpenAI-compatible one",
         )
+    api = known.api if known else LLMApi.OPENAI
+    return on_server(api, url or (known.url if known else ""), _PATHS[api], model, key)
+
+
+def on_server(api: LLMApi, url: str, path: str, model: str, key: str) -> LLM:
+    """The model of this name; ``path``: where its server answers. Raises ConfigError."""
+    key = key.strip()
     if not model:
         raise ConfigError("the llm has no model", hint='write {"model": "NAME"}')
     # h11 would put the header it refuses into its error.
     if not (key.isascii() and key.isprintable()):
-        raise ConfigError("the llm's key holds characters that no header may have")
-    api = known.api if known else LLMApi.OPENAI
-    return LLM(api, _address(api, url or (known.url if known else "")), model, key)
+        raise ConfigError("the key of a model's server holds characters that no header may have")
+    return LLM(api, _address(url, path), model, key)
 
 
 def _text(config: Mapping[str, object], key: str) -> str:
@@ -151,7 +157,7 @@ def _text(config: Mapping[str, object], key: str) -> str:
     return value or ""
 
 
-def _address(api: LLMApi, url: str) -> str:
+def _address(url: str, wanted: str) -> str:
     """The whole address from that of the server, from what clients call the base, or the whole."""
     try:
         parts = urlsplit(url)
@@ -160,11 +166,11 @@ def _address(api: LLMApi, url: str) -> str:
         usable = False
     if not usable or "@" in parts.netloc or _KEY_IN_QUERY.search(parts.query):
         raise ConfigError(
-            "the llm's url must be http://HOST[:PORT] or https://…",
+            "the url of a model's server must be http://HOST[:PORT] or https://…",
             hint="a key is not part of it: give api_key_env",
         )
-    wanted, path = _PATHS[api], parts.path.rstrip("/")
-    if api is LLMApi.OPENAI:
+    path = parts.path.rstrip("/")
+    if wanted == _PATHS[LLMApi.OPENAI]:
         # The base may have any path (…/openai/v1, …/v1beta/openai).
         last = "/chat/completions"
         path = path.removesuffix(last) + last if path else wanted
@@ -387,19 +393,23 @@ _TEXTS: Mapping[LLMApi, Callable[[Any], object]] = {
 
 
 def _refused(llm: LLM, status: int, body: bytes) -> LLMUnavailable:
+    why, hint = refusal(llm, status, body)
+    return _unavailable(llm, why, hint, passing=status >= 500 or status in _PASSING)
+
+
+def refusal(llm: LLM, status: int, body: bytes) -> tuple[str, str]:
+    """What a server answered instead of what it was asked for, and what to do; "" for nothing."""
     said = server_words(body, llm.key)
     hint = ""
     if status in (401, 403):
-        hint = "check the key: api_key_env of llm names the environment variable that has it"
+        hint = "check its key: api_key_env names the environment variable that has it"
     elif status == 404 and llm.api is LLMApi.OLLAMA:
         hint = f"does it have the model? ollama pull {llm.model}"
     elif status == 404:
         hint = f"check the model's name ({llm.model}) and the address ({llm.url})"
     elif 300 <= status < 400:
         hint = "give the address that it points to; relay does not follow it"
-    passing = status >= 500 or status in _PASSING
-    why = f"it answered {status}{f': {said}' if said else ''}"
-    return _unavailable(llm, why, hint, passing=passing)
+    return f"it answered {status}{f': {said}' if said else ''}", hint
 
 
 def _unavailable(llm: LLM, why: str, hint: str, *, passing: bool = True) -> LLMUnavailable:

@@ -17,7 +17,8 @@ from relay.core.bounded import BoundedDict
 from relay.core.dispatch import DEFAULT_PERSONA, RELAY_CHANNEL, Event, PersonType
 from relay.core.paths import Home
 from relay.features.automations import automation_rows, automation_runs
-from relay.features.automations.automation_rows import ActiveAutomation
+from relay.features.automations.automation_rows import ActiveAutomation, AutomationRow
+from relay.features.automations.automation_runner import RunAnswer
 from relay.features.automations.definition import Principal
 from relay.features.automations.settings import llm_settings
 from relay.features.personas import due_rows
@@ -101,33 +102,22 @@ def enriching(ledger: Ledger, event: int) -> list[Json]:
 
 
 def add_run(
-    ledger: Ledger,
-    automation: str,
-    version: int,
-    event: int,
-    *,
-    started_ms: int,
-    latency_us: int,
-    fired: bool,
-    retry: bool,
-    llm_calls: int,
-    result: Json | None,
-    error: str | None,
-    log: str,
-) -> bool:
-    """Append one run, within the open transaction. Returns whether it was the first of its
-    automation for this event: another does not count."""
-    added = ledger.change(
+    ledger: Ledger, row: AutomationRow, event: int, answer: RunAnswer, *, retry: bool
+) -> None:
+    """Append one run, within the open transaction. Only the first of an automation for an event
+    counts."""
+    result = answer.result
+    ledger.change(
         "INSERT OR IGNORE INTO automation_runs (automation, version, event, started_ms,"
         " latency_us, fired, retry, llm_calls, result_json, error, log)"
         " VALUES (?,?,?,?,?,?,?,?,?,?,?)",
         (
-            *(automation, version, event, started_ms, latency_us, fired, retry, llm_calls),
-            None if result is None else json.dumps(result),
-            *(error, log or None),
+            *(row.id, row.version, event, answer.started_ms, answer.latency_us),
+            *(result is not None and result.fire, retry, answer.llm_calls),
+            None if result is None else json.dumps(result.to_json()),
+            *(answer.error, answer.log or None),
         ),
     )
-    return bool(added)
 
 
 def save_circuit(

@@ -17,7 +17,6 @@ from relay.broker.batch import Accepted, Batch
 from relay.broker.broker_tasks import BrokerTasks
 from relay.broker.kernel import Kernel
 from relay.core import json_text
-from relay.core.bounded import BoundedDict
 from relay.core.dispatch import (
     MINUTE,
     RELAY_CHANNEL,
@@ -59,8 +58,8 @@ MESSAGE_WAIT = 10.0
 CONTEXT_BYTES = 4096
 #: What is asked of an automation to know whether it listens for the tool calls of agents.
 _TOOL_CALL = ("tool_call", RELAY_CHANNEL, "sent")
-#: Kinds of events of which is kept who may want them, and senders of each of whom is kept whose.
-_KINDS_MAX, _SENDERS_MAX = 1024, 256
+#: Kinds of events of which is kept who may want them.
+_KINDS_MAX = 1024
 
 
 class Automations(OtherHandlers):
@@ -329,8 +328,8 @@ def _about(seen: SeenEvent) -> tuple[str, str, str, str, str | None]:
 
 
 class _Wanting:
-    """Those of some automations that may want events of one kind, and by who sends them those
-    that do. ``direction`` None: it is not known yet."""
+    """Those of some automations that may want events of one kind. ``direction`` None: it is not
+    known yet."""
 
     def __init__(
         self,
@@ -344,9 +343,6 @@ class _Wanting:
         self._tick = sender if (channel, kind) == (TIMER_CHANNEL, TICK_KIND) else ""
         self._about = kind, channel, DIRECTIONS if direction is None else (direction,), cwd
         self._found = [one for one in automations if self._may_be(one)]
-        self._by_sender: BoundedDict[Principal, Sequence[ActiveAutomation]] = BoundedDict(
-            _SENDERS_MAX
-        )
         #: Whether one of them holds up such an event.
         self.blocks = any(one.definition.blocking for one in self._found)
 
@@ -355,10 +351,7 @@ class _Wanting:
 
     def of(self, who: Principal) -> Sequence[ActiveAutomation]:
         """Those that are run for one that comes from ``who``."""
-        found = self._by_sender.get(who)
-        if found is None:
-            found = self._by_sender[who] = [one for one in self._found if self._wants(one, who)]
-        return found
+        return [one for one in self._found if self._wants(one, who)]
 
     def _may_be(self, one: ActiveAutomation) -> bool:
         triggers, folder = one.definition.triggers, one.row.folder

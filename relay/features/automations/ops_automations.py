@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from relay.broker.batch import Accepted, Batch, ClientRequest, Served, serve
 from relay.broker.broker_tasks import LaterAnswers
-from relay.broker.directory import Directory
 from relay.broker.kernel import Kernel
 from relay.broker.ops_query import fitting, one_id
 from relay.core.dispatch import (
@@ -74,13 +73,11 @@ from relay.features.automations.ops import (
     ShownAutomation,
     TestedDispatch,
 )
-from relay.features.automations.run_queues import RunQueues
 from relay.features.automations.settings import automation_settings
 from relay.features.personas import evaluation
 from relay.features.personas.known_personas import Personas
 from relay.features.personas.ops_events import read_outside
 from relay.ledger import persons, queries
-from relay.ledger.store import Ledger
 from relay.protocol.broker import ROWS_MAX, Json
 
 #: How many automations of agents may wait for the person to look at them.
@@ -118,17 +115,12 @@ class AutomationOps:
         self, kernel: Kernel, automations: Automations, clock: Clock, personas: Personas
     ) -> None:
         self._later = LaterAnswers(kernel)
-        self._trials = AutomationTrials(
-            kernel.home, kernel.ledger, kernel.directory, automations, self._later, personas
-        )
-        self._reports = AutomationReports(
-            kernel.ledger, kernel.directory, automations.runs, personas
-        )
         self._home = kernel.home
         self._ledger = kernel.ledger
         self._directory = kernel.directory
         self._windows = kernel.windows
         self._configs = kernel.configs
+        self._runs = automations.runs
         self._runner = automations.runs.runner
         self._personas = personas
         self._automations = automations
@@ -142,8 +134,10 @@ class AutomationOps:
             serve(AUTOMATION_ENABLE, self.enable),
             serve(AUTOMATION_DISABLE, self.disable),
             serve(AUTOMATION_DELETE, self.delete),
-            serve(AUTOMATION_TEST, self._trials.test),
-            *self._reports.ops(),
+            serve(AUTOMATION_TEST, self.test),
+            serve(AUTOMATIONS, self.listed),
+            serve(AUTOMATION_INFO, self.info),
+            serve(AUTOMATION_RUNS, self.runs),
         ]
 
     # -- registering
@@ -184,7 +178,7 @@ class AutomationOps:
         stem = os.path.splitext(os.path.basename(given.path))[0].lower()
         name = _STEM.sub("-", stem).strip("-._")[:64]
         if not name:
-            raise UsageError(f"no automation can be named after {given.path}")
+            raise UsageError(f"no automation can have a name made from {given.path}")
         if known := self._known(name, given, batch):
             return known
         self._check_room()
@@ -318,7 +312,7 @@ class AutomationOps:
 
     def _with_unknown(self, answer: AutomationAnswer, agents: list[str]) -> AutomationAnswer:
         """The answer, with those of the agents that nobody is called now, or is configured as."""
-        config = self._automations.runs.config_of(answer["automation"]["folder"])
+        config = self._runs.config_of(answer["automation"]["folder"])
         answer["unknown"] = [
             name
             for name in agents
@@ -369,55 +363,7 @@ class AutomationOps:
         if taken is not None and taken.id != row.id:
             raise _taken(taken)
 
-
-def _given(fields: AutomationRegisterQuery) -> _GivenFile:
-    path, source = fields["path"], fields["source"]
-    if not os.path.isabs(path) or len(path) > _PATH_MAX:
-        raise UsageError(f"an automation's file is named by its whole path, not {path!r:.100}")
-    if os.path.normpath(path) != path or not is_visible(path):
-        raise UsageError(f"an automation's file cannot be {path!r:.100}")
-    check_size(path, source)
-    return _GivenFile(path, source, hashlib.sha256(source.encode()).hexdigest())
-
-
-def _taken(row: AutomationRow) -> UsageError:
-    update = f"relay automation update {row.name}"
-    hint = update if row.definition is not None else f"relay automation enable {row.name}"
-    return UsageError(f"there is an automation {row.name} already", hint=f"{hint}, or delete it")
-
-
-def folder_of(path: str, home: Home) -> str | None:
-    """The project that a file belongs to, whose agents' events it is run for; None: all events."""
-    folder = os.path.dirname(path)
-    if folder == os.path.join(os.path.realpath(home.root), "automations") or not folder.endswith(
-        f"/{_FOLDER}"
-    ):
-        return None
-    return folder.removesuffix(f"/{_FOLDER}") or "/"
-
-
-class AutomationReports:
-    """Shows automations."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        directory: Directory,
-        runs: RunQueues,
-        personas: Personas,
-    ) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._runs = runs
-        self._personas = personas
-
-    def ops(self) -> list[Served]:
-        """The ops."""
-        return [
-            serve(AUTOMATIONS, self.listed),
-            serve(AUTOMATION_INFO, self.info),
-            serve(AUTOMATION_RUNS, self.runs),
-        ]
+    # -- shown
 
     def listed(self, request: ClientRequest[AutomationsQuery], batch: Batch) -> AutomationsAnswer:
         """All of one ``status``, or all that are not deleted; ``by``: who registered them."""
@@ -469,66 +415,7 @@ class AutomationReports:
     def _shown(self, row: AutomationRow, batch: Batch) -> ShownAutomation:
         return shown(row, batch.now_ms, self._runs.registry.problems.get(row.id))
 
-
-def shown(row: AutomationRow, now_ms: int, problem: str | None = None) -> ShownAutomation:
-    """One automation as the ops show it; ``problem``: why it is not run although it is active."""
-    told = row.definition or {}
-    circuit = Circuit(row.errors, row.opened_ms).state(now_ms)
-    return {
-        "id": row.id,
-        "name": row.name,
-        "version": row.version,
-        "status": row.status.value,
-        "reason": problem or row.reason,
-        "description": told.get("description"),
-        "triggers": told.get("triggers"),
-        "schedule": told.get("schedule"),
-        "blocking": told.get("blocking"),
-        "priority": told.get("priority"),
-        "deadline": told.get("deadline"),
-        "folder": row.folder,
-        "path": row.path,
-        "sha256": row.sha256,
-        "loaded": row.definition is not None,
-        "registered_by": row.registered_by,
-        "created_ms": row.created_ms,
-        "updated_ms": row.updated_ms,
-        "circuit": circuit.value,
-        "errors": row.errors,
-        "opened_ms": row.opened_ms,
-        "skipped": row.skipped,
-        "last_fired_ms": row.last_fired_ms,
-        "next_tick_ms": row.next_tick_ms,
-        "over": row.next_tick_ms is None and _is_over(told.get("schedule") or {}, now_ms),
-    }
-
-
-def _is_over(schedule: Json, now_ms: int) -> bool:
-    """Whether the one time of a schedule is past."""
-    with suppress(UsageError):  # its time zone is not known any more, say
-        if "at" in schedule:
-            return Schedule.of(schedule).next_after(now_ms, local_zone()) is None
-    return False
-
-
-class AutomationTrials:
-    """The op ``automation_test``. Not for agents: a handler may do all that the person may."""
-
-    def __init__(
-        self,
-        home: Home,
-        ledger: Ledger,
-        directory: Directory,
-        automations: Automations,
-        later: LaterAnswers,
-        personas: Personas,
-    ) -> None:
-        self._home = home
-        self._ledger = ledger
-        self._directory = directory
-        self._automations = automations
-        self._later = later
-        self._personas = personas
+    # -- tried out: not by agents, a handler may do all that the person may
 
     def test(self, request: ClientRequest[AutomationTestQuery], batch: Batch) -> None:
         """Run one for a stored event (``id``), or for one that did not happen: ``event``, else a
@@ -549,7 +436,7 @@ class AutomationTrials:
         seen = self._automations.seen.see(event)
         question = self._automations.seen.question(one, seen, dry=True)
         question["source"] = automation_rows.source(self._ledger, row.id, row.version)
-        work = partial(self._automations.runs.runner.run, question)
+        work = partial(self._runner.run, question)
         self._later.answer(request, batch, work, partial(self._told, one, seen))
 
     def _told(
@@ -557,8 +444,8 @@ class AutomationTrials:
     ) -> AutomationTestAnswer:
         result, dispatch, triggers = answer.result, None, one.definition.triggers
         if result is not None and result.fire:
-            planned = self._automations.runs.planned(one, seen, result, {})
-            config = self._automations.runs.config_of(one.row.folder)
+            planned = self._runs.planned(one, seen, result, {})
+            config = self._runs.config_of(one.row.folder)
             waits = self._personas.why_absent(planned.persona, config)
             dispatch = _shown_dispatch(planned, waits)
         return {
@@ -618,6 +505,73 @@ class AutomationTrials:
             content_type=outside.content_type,
             metadata=metadata,
         )
+
+
+def _given(fields: AutomationRegisterQuery) -> _GivenFile:
+    path, source = fields["path"], fields["source"]
+    if not os.path.isabs(path) or len(path) > _PATH_MAX:
+        raise UsageError(f"an automation's file is named by its whole path, not {path!r:.100}")
+    if os.path.normpath(path) != path or not is_visible(path):
+        raise UsageError(f"an automation's file cannot be {path!r:.100}")
+    check_size(path, source)
+    return _GivenFile(path, source, hashlib.sha256(source.encode()).hexdigest())
+
+
+def _taken(row: AutomationRow) -> UsageError:
+    update = f"relay automation update {row.name}"
+    hint = update if row.definition is not None else f"relay automation enable {row.name}"
+    return UsageError(f"there is an automation {row.name} already", hint=f"{hint}, or delete it")
+
+
+def folder_of(path: str, home: Home) -> str | None:
+    """The project that a file belongs to, whose agents' events it is run for; None: all events."""
+    folder = os.path.dirname(path)
+    if folder == os.path.join(os.path.realpath(home.root), "automations") or not folder.endswith(
+        f"/{_FOLDER}"
+    ):
+        return None
+    return folder.removesuffix(f"/{_FOLDER}") or "/"
+
+
+def shown(row: AutomationRow, now_ms: int, problem: str | None = None) -> ShownAutomation:
+    """One automation as the ops show it; ``problem``: why it is not run although it is active."""
+    told = row.definition or {}
+    circuit = Circuit(row.errors, row.opened_ms).state(now_ms)
+    return {
+        "id": row.id,
+        "name": row.name,
+        "version": row.version,
+        "status": row.status.value,
+        "reason": problem or row.reason,
+        "description": told.get("description"),
+        "triggers": told.get("triggers"),
+        "schedule": told.get("schedule"),
+        "blocking": told.get("blocking"),
+        "priority": told.get("priority"),
+        "deadline": told.get("deadline"),
+        "folder": row.folder,
+        "path": row.path,
+        "sha256": row.sha256,
+        "loaded": row.definition is not None,
+        "registered_by": row.registered_by,
+        "created_ms": row.created_ms,
+        "updated_ms": row.updated_ms,
+        "circuit": circuit.value,
+        "errors": row.errors,
+        "opened_ms": row.opened_ms,
+        "skipped": row.skipped,
+        "last_fired_ms": row.last_fired_ms,
+        "next_tick_ms": row.next_tick_ms,
+        "over": row.next_tick_ms is None and _is_over(told.get("schedule") or {}, now_ms),
+    }
+
+
+def _is_over(schedule: Json, now_ms: int) -> bool:
+    """Whether the one time of a schedule is past."""
+    with suppress(UsageError):  # its time zone is not known any more, say
+        if "at" in schedule:
+            return Schedule.of(schedule).next_after(now_ms, local_zone()) is None
+    return False
 
 
 def _tick(one: ActiveAutomation, now_ms: int) -> Json:

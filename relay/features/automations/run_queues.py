@@ -294,20 +294,8 @@ class RunQueues:
     def _store(self, run: _Run, now: ActiveAutomation, answer: RunAnswer, batch: Batch) -> None:
         ledger, row = self._ledger, run.automation.row
         result = answer.result or AutomationResult()
-        automation_runs.add_run(
-            ledger,
-            row.id,
-            row.version,
-            run.seq,
-            started_ms=answer.started_ms,
-            latency_us=answer.latency_us,
-            fired=result.fire,
-            retry=run.seq == self._begun.get(row.id),
-            llm_calls=answer.llm_calls,
-            result=None if answer.result is None else result.to_json(),
-            error=answer.error,
-            log=answer.log,
-        )
+        retry = run.seq == self._begun.get(row.id)
+        automation_runs.add_run(ledger, row, run.seq, answer, retry=retry)
         if answer.state:
             automation_rows.save_state(ledger, row.id, answer.state, batch.now_ms)
         circuit = now.circuit.after(answer.error is None, batch.now_ms)

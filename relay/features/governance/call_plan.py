@@ -145,8 +145,8 @@ class CallPlan:
     targets: tuple[Target, ...] = ()
     #: Why nobody can tell, or a person has to agree.
     why: str = ""
-    #: Places, by their keys, at which there is more than can be looked at: a person decides.
-    vast: tuple[str, ...] = ()
+    #: There is more than can be looked at: a person decides.
+    vast: bool = False
 
     def without(self, other: CallPlan) -> CallPlan:
         """What it would change and ``other`` would not."""
@@ -202,10 +202,14 @@ def plan_of(use: CommandUse, run: GovernedRun, call: GateCall, folded: bool) -> 
         finder.brought(source, to)
     for source, to in use.moves:
         finder.brought(source, to, moved=True)
-    finder.check_arrivals()
+    # A link, or a folder that may hold some: where another part of the line works in there, nobody
+    # can tell beforehand.
+    parts = len(use.writes) + len(use.deletes) + len(use.copies) + len(use.moves)
+    if (use.trees and parts) or (finder.brings and parts > 1):
+        finder.wrong = "it may write through what it has only brought there itself"
     kind = _max_kind(use.kind, CommandKind.UNKNOWN) if finder.wrong else use.kind
     why = "; ".join(filter(None, (use.why, finder.wrong)))
-    return CallPlan(kind, tuple(reads), tuple(finder.targets.values()), why, tuple(finder.vast))
+    return CallPlan(kind, tuple(reads), tuple(finder.targets.values()), why, finder.vast)
 
 
 def _max_kind(one: CommandKind, other: CommandKind) -> CommandKind:
@@ -222,11 +226,9 @@ class _Finder:
         self.targets: dict[str, Target] = {}
         #: Why it is not known what the call changes.
         self.wrong = ""
-        self.vast: list[str] = []
-        #: Where things come to, and what else the call names: with the number of its part.
-        self._arrivals: dict[str, int] = {}
-        self._named: list[tuple[str, int]] = []
-        self._part = 0
+        self.vast = False
+        #: A link or a folder comes to another place.
+        self.brings = False
 
     def found(
         self, path: str, *, gone: bool = False, moved: bool = False, follow: bool = True
@@ -242,9 +244,7 @@ class _Finder:
         for target in self.found(path):
             self._add(target)
             if deep:
-                self._arrivals[target.path] = self._part + 1
                 self._add_below(target.path, target)
-        self._part += 1
 
     def must_exist(self, paths: tuple[str, ...]) -> None:
         if not all(os.path.lexists(os.path.join(self._cwd, one)) for one in paths):
@@ -262,8 +262,6 @@ class _Finder:
         for target in self.found(path, gone=True, moved=moved, follow=path.endswith("/")):
             self._add(target)
             self._add_below(target.path, target)
-        if not moved:
-            self._part += 1
 
     def brought(self, source: str, to: str, *, moved: bool = False) -> None:
         """A file or folder comes to another place, or into the folder that is there."""
@@ -274,21 +272,10 @@ class _Finder:
             if os.path.isdir(os.path.join(self._cwd, to)):
                 into = os.path.join(to, os.path.basename(start.path))
             for target in self.found(into):
-                if os.path.islink(start.path) or not os.path.isfile(start.path):
-                    self._arrivals[target.path] = self._part + 1
+                self.brings |= os.path.islink(start.path) or not os.path.isfile(start.path)
                 target = replace(target, moved_from=start.path if moved else "")
                 self._add(target)
                 self._add_below(start.path, target)
-        self._part += 1
-
-    def check_arrivals(self) -> None:
-        """A link, or a folder that may hold some, comes to a place: where another part of the same
-        line works in there, nobody can tell beforehand."""
-        for path, part in self._named:
-            while path != os.path.dirname(path):
-                if self._arrivals.get(path, part) != part:
-                    self.wrong = "it writes through what it has only brought there itself"
-                path = os.path.dirname(path)
 
     def _inside(self, folder: Target, name: str) -> list[Target]:
         """Where ``name`` below a folder is: what comes there goes through links that are there."""
@@ -304,18 +291,16 @@ class _Finder:
             return
         names = tree(folder)
         if names is None:
-            self.vast.append(target.key or "")
+            self.vast = True
             self.wrong = f"{os.path.basename(folder)} holds more than {TREE_MAX} files"
         for name in names or ():
             for one in self._inside(target, name):
                 self._add(one)
 
     def _add(self, target: Target) -> None:
-        if not target.below:
-            self._named.append((target.path, self._part + 1))
         if len(self.targets) >= PATHS_MAX:
             self.wrong = f"it changes more than {PATHS_MAX} files"
-            self.vast = self.vast or [target.key or ""]
+            self.vast = True
             return
         before = self.targets.get(target.path)
         if before is not None and target.moved and not before.moved:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
 
 from relay.core.bounded import BoundedDict
 from relay.features.governance import refusals
@@ -51,11 +50,9 @@ from relay.features.governance.mutation import FileMutation, compare, content_ha
 from relay.features.governance.orchestration import update_map
 from relay.features.governance.refusals import Refusal
 from relay.features.governance.scope import IntentScope
-from relay.features.governance.trace import revision
+from relay.features.governance.trace import Trace, revision
 from relay.features.governance.trace_records import TraceEntry, TraceKind
 
-if TYPE_CHECKING:
-    pass
 #: Calls that are between their before and their after; the oldest is told of for a further one.
 PENDING_MAX = 256
 #: Bytes of files' contents that are kept for those together; beyond it only hashes are.
@@ -66,18 +63,6 @@ KEPT_SURVEYS = 8
 UNWRITTEN_MAX = 2 * PENDING_MAX
 #: Of a change that no call tells of.
 UNSEEN = "changed during the turn, by something that relay was not told the end of"
-
-
-class TraceWriter(Protocol):
-    """What is used of relay.features.governance.trace."""
-
-    def append(self, entry: TraceEntry) -> str:
-        """Write a record to the disk. Raises StorageError."""
-        ...
-
-    def check(self) -> None:
-        """Raise StorageError where a record could not be written."""
-        ...
 
 
 @dataclass(slots=True)
@@ -109,7 +94,7 @@ class CallRecords:
         self,
         run: GovernedRun,
         store: GovernanceStore,
-        trace: TraceWriter,
+        trace: Trace,
         now_ms: Callable[[], int],
     ) -> None:
         self._run = run

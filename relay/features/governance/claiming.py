@@ -10,9 +10,9 @@ import asyncio
 import os
 import time
 import traceback
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from relay.agents.hook_codec import AgentHookCall
 from relay.config.trust import project_root
@@ -27,6 +27,7 @@ from relay.protocol.agent_ops import AGENTS
 
 if TYPE_CHECKING:
     from relay.features.governance.claims import FolderClaims
+    from relay.features.governance.gate import Gate
     from relay.features.governance.governance_store import Lease
     from relay.session.feature_parts import FeatureParts
 
@@ -37,37 +38,23 @@ LOOKED, LOOK_TAKES, TAKES, POLL = 5.0, 1.0, 3.0, 1.0
 FILES, SHOWN = 100, 3
 
 
-class Teller(Protocol):
-    """What is used of relay.session.feature_parts."""
-
-    def answer(self, id_: str, text: str, mode: QueueMode | None = None) -> None: ...
-
-    def spawn(self, work: Awaitable[None]) -> None: ...
-
-
-class Leases(Protocol):
-    """Knows which of others' leases hold no more. Waits for the disk, raises StorageError."""
-
-    def free(self, leases: Sequence[Lease], now_ms: int) -> list[Lease]: ...
-
-
 class Waits:
     """Files that the agent waits for: it is told when they are free."""
 
-    def __init__(self, teller: Teller) -> None:
-        self._teller = teller
+    def __init__(self, parts: FeatureParts) -> None:
+        self._parts = parts
         self._leases: BoundedDict[tuple[str, str], Lease] = BoundedDict(FILES)
         self._watched = False
 
-    def add(self, leases: Sequence[Lease], known: Leases) -> None:
+    def add(self, leases: Sequence[Lease], known: FolderClaims | Gate) -> None:
         """Wait for these."""
         for one in leases:
             self._leases[one.root, one.path] = one
         if leases and not self._watched:
             self._watched = True
-            self._teller.spawn(self._watch(known))
+            self._parts.spawn(self._watch(known))
 
-    async def _watch(self, known: Leases) -> None:
+    async def _watch(self, known: FolderClaims | Gate) -> None:
         try:
             while self._leases:  # no lease lasts longer than its deadline
                 await asyncio.sleep(POLL)
@@ -78,7 +65,7 @@ class Waits:
                     named = ", ".join(visible(os.path.join(one.root, one.path)) for one in free)
                     text = f"Nobody else is changing this any more: {named}. Read it again before"
                     id_ = new_ulid(_now_ms())
-                    self._teller.answer(id_, f"{text} you change it.", QueueMode.STEER)
+                    self._parts.answer(id_, f"{text} you change it.", QueueMode.STEER)
         finally:
             self._watched = False
 
@@ -106,7 +93,8 @@ class Claiming:
             if self._claims is None:
                 self._claims = await asyncio.to_thread(self._opened)
             async with asyncio.timeout(TAKES):
-                clash = await asyncio.to_thread(self._claims.clash, call, now_ms)
+                asked = self._claims.call(call)
+                clash = await asyncio.to_thread(self._claims.before, asked, now_ms)
             if not clash:
                 return ""
             if self._refuse:
@@ -119,7 +107,7 @@ class Claiming:
         """The call is over; what the agent is told with the answer. Never raises."""
         with _contained():
             if self._claims is not None:
-                await asyncio.to_thread(self._claims.done, call)
+                await asyncio.to_thread(self._claims.after, self._claims.call(call))
         return self._texts.pop(_id(call), "")
 
     async def turn_ended(self) -> None:

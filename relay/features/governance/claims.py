@@ -89,16 +89,12 @@ class FolderClaims:
         self._start = start_of(run.pid)
         self._lock = threading.Lock()
 
-    def clash(self, call: AgentHookCall, now_ms: int) -> Clash:
-        """Note what the call reads, and claim what it changes."""
-        return self.before(gate_call(self._run.kind, call, mcp=self._run.mcp), now_ms)
-
-    def done(self, call: AgentHookCall) -> None:
-        """The call is over."""
-        self.after(gate_call(self._run.kind, call, mcp=self._run.mcp))
+    def call(self, call: AgentHookCall) -> GateCall:
+        """A call as the agent's hook tells of it."""
+        return gate_call(self._run.kind, call, mcp=self._run.mcp)
 
     def before(self, call: GateCall, now_ms: int) -> Clash:
-        """The same as ``clash``."""
+        """Note what the call reads, and claim what it changes."""
         with self._lock:
             plan = plan_of(self._kind(call), self._run, call, False)
             read = {one.path: one.key for one in plan.reads if self._counts(one)}
@@ -122,7 +118,7 @@ class FolderClaims:
             return Clash(stale, held)
 
     def after(self, call: GateCall) -> None:
-        """The same as ``done``: the agent knows what it has written itself."""
+        """The call is over: the agent knows what it has written itself."""
         with self._lock:
             plan = plan_of(self._kind(call), self._run, call, False)
             both = (*plan.reads, *plan.targets)

@@ -25,6 +25,11 @@ PATHS_MAX, NESTED_MAX = 1000, 5
 _AND, _ENOUGH = "; ", 500
 #: Where programs are that are what their names say.
 _SYSTEM = {"/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/sbin", "/usr/sbin"}
+#: A folder in plain words, or in quotes, that is entered before what follows.
+_CD = re.compile(
+    r"\s*cd +(?:((?:~/|[\w./])[\w./@%+:,-]*|~)|'([^'\\~+-][^'\\]*)'|\"([^\"$`\\~+-][^\"$`\\]*)\")"
+    r" *&&\s*"
+)
 #: What is written there is kept nowhere.
 _NOWHERE = {"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"}
 #: Variables that change nothing but what they say; small ones are the line's own.
@@ -99,16 +104,30 @@ def classify(line: str, settings: GovernanceSettings) -> CommandUse:
 
 def _classified(line: str, settings: GovernanceSettings, nested: int) -> CommandUse:
     whole = _matches(line.strip(), settings.approve_commands)
+    folder, rest = _entered(line)
     try:
         if nested > NESTED_MAX:
             raise UnreadableLine("commands in commands too deep")
-        commands = commands_of(line)
+        commands = commands_of(rest)
     except UnreadableLine as error:
-        use = _Line(settings, nested).read(error.commands)
+        use = _Line(settings, nested, folder).read(error.commands)
         use = _partly(use, f"relay cannot read this line ({error})")
     else:
-        use = _Line(settings, nested).read(commands)
+        use = _Line(settings, nested, folder).read(commands)
     return replace(use, kind=CommandKind.APPROVE, why="a person decides on it") if whole else use
+
+
+def _entered(line: str) -> tuple[str, str]:
+    """The folder that ``cd`` leads to at the beginning of a line, and the rest, which is run there
+    only."""
+    folder = ""
+    while begin := _CD.match(line):
+        path = begin[1] or begin[2] or begin[3]
+        # A shell goes up by the words, a path by the links: they meet where there is no link.
+        if re.search(r"(?:^|/)\.\.(?:/|$)", path if folder else path.lstrip("./")):
+            break
+        folder, line = _joined(folder, path), line[begin.end() :]
+    return folder, line
 
 
 def _partly(use: CommandUse, why: str) -> CommandUse:
@@ -134,7 +153,7 @@ def _matches(text: str, globs: Sequence[str]) -> bool:
 class _Line:
     """Adds up what the simple commands of one line do, and where."""
 
-    def __init__(self, settings: GovernanceSettings, nested: int) -> None:
+    def __init__(self, settings: GovernanceSettings, nested: int, folder: str) -> None:
         self._settings = settings
         self._nested = nested
         refused = settings.unknown is Unknown.REFUSE
@@ -143,7 +162,7 @@ class _Line:
         self._order += worst if refused else reversed(worst)
         self._use = READ
         #: Where the next command is, relative to where the line begins; None: nobody knows.
-        self._folder: str | None = ""
+        self._folder: str | None = folder
 
     def read(self, commands: Sequence[Simple]) -> CommandUse:
         for at, simple in enumerate(commands):
@@ -151,8 +170,7 @@ class _Line:
                 self._folder = None  # what has led there may have failed
             if simple.words and simple.words[0].text == "cd":
                 self._add(self._around(simple))
-                follows = commands[at + 1].after if at + 1 < len(commands) else ""
-                self._folder = self._entered(simple, follows)
+                self._folder = None
                 continue
             use = self._simple(simple)
             before = commands[at - 1].words[:1] if at and simple.after == "|" else []
@@ -163,26 +181,12 @@ class _Line:
         many = len(self._use.changed) > PATHS_MAX
         return unknown("it names too many files") if many else self._use
 
-    def _entered(self, simple: Simple, follows: str) -> str | None:
-        """Where a ``cd`` leads, if it is sure that what follows is there."""
-        sure = simple.depth == 0 and not simple.in_block and simple.after not in ("||", "|")
-        if self._folder is None or not sure or follows == "|" or len(simple.words) != 2:
-            return None
-        word = simple.words[1]
-        # A shell goes up by the words, a path by the links: they meet where there is no link.
-        up = re.search(r"(?:^|/)\.\.(?:/|$)", self._folder + "/" + word.text.lstrip("./"))
-        if not word.literal or not word.text or word.text[0] in "-+" or up:
-            return None
-        if ".." in word.text.split("/") and self._folder:
-            return None
-        return _joined(self._folder, path_of(word))
-
     def _add(self, use: CommandUse) -> None:
         """Add what a command does where it does it."""
         use = replace(use, writes=tuple(one for one in use.writes if one not in _NOWHERE))
         runs = use.kind is CommandKind.RUN
-        if self._folder is None and (runs or not _absolute(use.changed)):
-            use = _partly(_only_absolute(use), "nobody can tell in which folder it would work")
+        if self._folder is None and (runs or use.changed):
+            use = _partly(_anywhere(use), "nobody can tell in which folder it would work")
             runs = False
         folder, mine = self._folder or "", self._use
         worse = self._order.index(use.kind) > self._order.index(mine.kind)
@@ -296,20 +300,15 @@ def _by_names(program: _Program) -> CommandUse:
         return READ
 
 
-def _absolute(paths: Sequence[str]) -> bool:
-    return all(one[0] in "/~" for one in paths)
-
-
-def _only_absolute(use: CommandUse) -> CommandUse:
-    """What it changes wherever it works."""
-    writes, deletes, trees = (
-        tuple(one for one in paths if _absolute((one,)))
-        for paths in (use.writes, use.deletes, use.trees)
+def _anywhere(use: CommandUse) -> CommandUse:
+    """What it changes in whatever folder it works."""
+    kept = (tuple(p for p in ps if p[0] in "/~") for ps in (use.writes, use.deletes, use.trees))
+    both = (
+        tuple(pair for pair in pairs if pair[0][0] in "/~" and pair[1][0] in "/~")
+        for pairs in (use.moves, use.copies)
     )
-    moves, copies = (tuple(filter(_absolute, pairs)) for pairs in (use.moves, use.copies))
-    return replace(
-        use, writes=writes, deletes=deletes, trees=trees, moves=moves, copies=copies, folders=()
-    )
+    (writes, deletes, trees), (moves, copies) = kept, both
+    return CommandUse(use.kind, (), writes, deletes, moves, copies, trees, why=use.why)
 
 
 def _joined(folder: str, path: str) -> str:
@@ -559,25 +558,18 @@ def _xargs(program: _Program) -> CommandUse:
 
 
 def _find(program: _Program) -> CommandUse:
-    kept: list[Word] = []
-    rest = list(program.words)
-    while rest:
-        if rest[0].text not in ("-exec", "-execdir"):
-            kept.append(rest.pop(0))
-            continue
-        texts = [word.text for word in rest]
-        ends = (
-            at
-            for at, text in enumerate(texts)
-            if text == ";" or (text == "+" and texts[at - 1] == "{}")
-        )
-        end = next(ends, len(rest))
-        ran = [replace(one, dynamic=one.dynamic or "{}" in one.text) for one in rest[1:end]]
-        rest = rest[end + 1 :]
-        use = program.line.program(ran, program.simple)
-        if use.kind is not CommandKind.READ:
-            why = "find runs a program that does not only read"
-            return use if use.kind is CommandKind.APPROVE else _partly(use, why)
+    words = list(program.words)
+    texts = [word.text for word in words]
+    at = next((n for n, text in enumerate(texts) if text in ("-exec", "-execdir")), len(words))
+    stops = (n for n, text in enumerate(texts) if n > at and text in (";", "+"))
+    end = next((n for n in stops if texts[n] == ";" or texts[n - 1] == "{}"), len(words))
+    ran = [replace(one, dynamic=one.dynamic or "{}" in one.text) for one in words[at + 1 : end]]
+    use = program.line.program(ran, program.simple) if ran else READ
+    if use.kind is CommandKind.APPROVE:
+        return use
+    if use.kind is not CommandKind.READ:
+        return _partly(use, "find runs a program that does not only read")
+    kept = words[:at] + words[end + 1 :]
     bad = hazard(kept, "", "delete exec execdir ok okdir fprint fprint0 fprintf fls files0-from")
     return unknown(f"find with {bad} changes files that nobody can name") if bad else READ
 

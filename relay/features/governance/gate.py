@@ -40,7 +40,6 @@ from relay.features.governance.call_plan import (
 from relay.features.governance.call_records import (
     PENDING_MAX,
     CallRecords,
-    TraceWriter,
     scope_of,
     states_of,
 )
@@ -61,7 +60,9 @@ from relay.features.governance.intents import (
     check_id,
 )
 from relay.features.governance.ops import APPROVAL_ASK, APPROVAL_WITHDRAW
+from relay.features.governance.orchestration import IntentsFile
 from relay.features.governance.refusals import Refusal
+from relay.features.governance.trace import Trace
 
 if TYPE_CHECKING:
     from relay.session.broker_reports import Broker
@@ -79,22 +80,6 @@ _TOOL = "tool: "
 _OFF = "governance was off"
 
 
-class IntentsReader(Protocol):
-    """What the gate uses of relay.features.governance.orchestration."""
-
-    def read(self) -> IntentDocument:
-        """Return the file as it is now. Raises RelayError with all that is wrong with it."""
-        ...
-
-    def set_status(self, intent_id: str, status: Status, only_from: tuple[Status, ...]) -> Intent:
-        """Write an intent's status into the file. Raises RelayError."""
-        ...
-
-    def allow_always(self, intent_id: str, call: str) -> None:
-        """Write into the file that the person allows an intent a call always. Raises RelayError."""
-        ...
-
-
 class Gate:
     """Decides on the calls of one run."""
 
@@ -102,9 +87,9 @@ class Gate:
         self,
         run: GovernedRun,
         *,
-        intents: IntentsReader,
+        intents: IntentsFile,
         store: GovernanceStore,
-        trace: TraceWriter,
+        trace: Trace,
         approver: Approver | None,
         now_ms: Callable[[], int],
     ) -> None:
@@ -377,9 +362,6 @@ class Gate:
         for target in inside:
             if not scope.allows(target.key or ""):
                 return refusals.scope_violation(intent, target.key or ".")
-        for folder in plan.vast:
-            if not scope.allows_tree(folder):
-                return refusals.scope_violation(intent, folder)
         return None
 
     def _take(

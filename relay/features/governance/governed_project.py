@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,14 +70,6 @@ class GovernedProject:
         """The leases of others for which the call was refused that was asked about last. Once."""
         waits, self.gate.waits = self.gate.waits, []
         return waits
-
-    def free(self, leases: Sequence[Lease], now_ms: int) -> list[Lease]:
-        """Those of others' leases that hold no more. Waits for the disk."""
-        return self.gate.free(leases, now_ms)
-
-    def holds(self) -> list[str]:
-        """The files that are the agent's own until its turn is over. Waits for the disk."""
-        return self.gate.holds()
 
     def agreed(self, call: AgentHookCall) -> bool:
         """Whether a person has agreed to this very call, which goes on now."""

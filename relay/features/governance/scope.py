@@ -69,13 +69,6 @@ class IntentScope:
             return False
         return not any(one.matches(parts) for one in self._excluded)
 
-    def allows_tree(self, path: str) -> bool:
-        """Whether all that may lie below a folder may be written, too: it is removed or moved."""
-        parts = _parts(self._normal(path))
-        if not parts or ".." in parts or not any(one.matches_tree(parts) for one in self._allowed):
-            return False
-        return not any(one.may_match_below(parts) for one in self._excluded)
-
     def excludes(self, path: str) -> bool:
         """Whether one that begins with ``!`` keeps the path out."""
         parts = _parts(self._normal(path))
@@ -111,25 +104,6 @@ class _Glob:
                 return True
             places = self._after(places, part)
         return end in places
-
-    def matches_tree(self, path: list[str]) -> bool:
-        """Whether it matches all that can be below ``path``."""
-        end = len(self._parts)
-        places = self._from({0})
-        for part in path:
-            if self._below and end in places:
-                return True
-            places = self._after(places, part)
-        return end in places and (self._below or self._parts[-1] is None)
-
-    def may_match_below(self, path: list[str]) -> bool:
-        """Whether it matches ``path``, or can match something below."""
-        places = self._from({0})
-        for part in path:
-            if len(self._parts) in places:
-                return True
-            places = self._after(places, part)
-        return bool(places)
 
     def _after(self, places: set[int], name: str) -> set[int]:
         """Where in the glob one is behind ``name``, from any of ``places``."""

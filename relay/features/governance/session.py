@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from relay.agents.context_door import ContextDoor, door_of
 from relay.agents.hook_codec import AgentHookCall
@@ -28,7 +28,7 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.files import make_private_folder
 from relay.core.message import AgentState, QueueMode
 from relay.core.paths import Home, is_within
-from relay.features.governance.claiming import Claiming, Teller, Waits, held_remark
+from relay.features.governance.claiming import Claiming, Waits, held_remark
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.settings import CLAIMS, OFF
 from relay.features.governance.start import ACTIONS, NAMESPACE, why_not
@@ -134,16 +134,6 @@ class GovernanceCheckpoint:
     pending: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Parts(Teller, Protocol):
-    """What is used of relay.session.feature_parts."""
-
-    def note(self, text: str) -> None: ...
-
-    def remark(self, text: str) -> None: ...
-
-    def changed(self) -> None: ...
-
-
 class GovernanceSession(SessionFeature):
     """Governs one agent. ``open_project(root)`` opens what the gate needs; it may raise
     RelayError."""
@@ -154,7 +144,7 @@ class GovernanceSession(SessionFeature):
         self,
         agent: GovernedAgent,
         open_project: Callable[[str], GovernedProject],
-        parts: Parts,
+        parts: FeatureParts,
         *,
         door: ContextDoor | None = None,
         claiming: Claiming | None = None,
@@ -192,7 +182,7 @@ class GovernanceSession(SessionFeature):
         if project is not None:
             refused = await project.before(call, seconds)
             if refused and self._waits is not None:
-                self._waits.add(project.waits(), project)
+                self._waits.add(project.waits(), project.gate)
         elif self._claiming is not None:
             refused = await self._claiming.before(call)
         if not refused and (project is not None or self._claiming is not None):
@@ -401,7 +391,7 @@ class GovernanceSession(SessionFeature):
                 held = await self._claiming.holds()
             with contextlib.suppress(RelayError):
                 if self._project is not None:
-                    held = await asyncio.to_thread(self._project.holds)
+                    held = await asyncio.to_thread(self._project.gate.holds)
             self._parts.remark(held_remark(held))
 
     async def _turn_over(self, project: GovernedProject, chosen: bool) -> None:

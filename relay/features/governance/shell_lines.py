@@ -21,9 +21,9 @@ _EXPANSION = re.compile(r"#?(?:\w+|[?#@*$!-])(?:(?::?[-+?]|%%?|##?)[\w ./,:@%+=*
 _PARAMETER = re.compile(r"\w+|[?#@*$!-]")
 _OPERATOR = re.compile(r"\d*(<<<|<<|<|&>>?|>>|>\||>&|>)")
 _NUMBERED = re.compile(r"\d+[<>]|&>")
-#: Words that stand before a command, and are none.
-_BEFORE = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time"}
-_AFTER = {"fi", "done", "}"}
+#: Words before and behind commands that are none.
+_AROUND = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time"}
+_AROUND |= {"fi", "done", "}"}
 #: What a word becomes in which a part is known only when it is run.
 ANY = "\ufffc"
 
@@ -70,10 +70,6 @@ class Simple:
     #: What stood before it: "" (the first), ``;``, ``&``, ``&&``, ``||`` or ``|``; of the first one
     #: in a subshell or a substitution: before that.
     after: str = ""
-    #: How deep in subshells it stands; 0 for the shell that the line is given to.
-    depth: int = 0
-    #: It stands in a loop or behind a condition.
-    in_block: bool = False
 
     @property
     def empty(self) -> bool:
@@ -104,7 +100,6 @@ class _Reader:
         self._found = found
         self._depth = depth
         self._after = after
-        self._block = 0
         #: Here-documents whose text begins on the next line, their ends, whether these are quoted.
         self._pending: list[tuple[Simple, str, bool]] = []
 
@@ -115,7 +110,7 @@ class _Reader:
             self._skip_blanks()
             char = self._peek()
             if char in ("", until):
-                if char != until or self._pending or self._block:
+                if char != until or self._pending:
                     raise UnreadableLine("something that is not closed")
                 self._at += 1
                 self._finish(current)
@@ -135,7 +130,7 @@ class _Reader:
 
     def _new(self, after: str) -> Simple:
         self._after = after
-        return Simple(after=after, depth=self._depth, in_block=self._block > 0)
+        return Simple(after=after)
 
     def _finish(self, current: Simple) -> None:
         if not current.empty:
@@ -161,13 +156,10 @@ class _Reader:
             raise UnreadableLine("a parenthesis in a command")
         self._at += 1
         self._inner(")")
-        self._nothing_behind("a parenthesis")
-        return self._new(current.after)
-
-    def _nothing_behind(self, what: str) -> None:
         self._skip_blanks()
         if self._peek() not in ("", *"\n;&|)<>") and not _NUMBERED.match(self._text, self._at):
-            raise UnreadableLine(f"something behind {what}")
+            raise UnreadableLine("something behind a parenthesis")
+        return self._new(current.after)
 
     def _inner(self, until: str) -> None:
         """Read the commands of a subshell or a substitution that begins here."""
@@ -182,15 +174,7 @@ class _Reader:
         word = self._word()
         plain = word.literal and not word.quoted
         if not current.words and not current.assignments:
-            if plain and word.text in _BEFORE:
-                self._block += word.text in ("if", "while", "until", "{")
-                current.in_block = current.in_block or self._block > 0 or word.text == "!"
-                return
-            if plain and word.text in _AFTER:
-                self._block -= 1
-                if self._block < 0:
-                    raise UnreadableLine(f"{word.text} without its beginning")
-                self._nothing_behind(word.text)
+            if plain and word.text in _AROUND:
                 return
             if plain and word.text == "for":
                 self._for(current)
@@ -217,7 +201,6 @@ class _Reader:
         while self._skip_blanks() and self._peek() not in ("", ";", "\n"):
             if not self._word().text:
                 raise UnreadableLine("for")
-        self._block += 1
 
     def _word(self) -> Word:
         text: list[str] = []

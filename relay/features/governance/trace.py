@@ -1,7 +1,7 @@
 """The trace of a project: ``agent_trace.jsonl``, to which everything that was done is appended.
 
 Each line is written and synced under a lock before anybody is told that it is there. Where the last
-acknowledged line ends stands outside of the project (``Heads``), so that a cut end is noticed too.
+acknowledged line ends stands outside of the project (GovernanceStore): a cut end is noticed too.
 The file may come from somebody else's repository: it is read with bounds, and no link is followed.
 """
 
@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from relay.core import files
 from relay.core.errors import StorageError
@@ -38,6 +38,9 @@ from relay.features.governance.trace_records import (
     read_line,
 )
 
+if TYPE_CHECKING:
+    from relay.features.governance.governance_store import GovernanceStore
+
 #: Seconds that an append waits for others.
 _LOCK_WAIT = 10.0
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT
@@ -55,20 +58,12 @@ class TraceFailed(StorageError):
     """The trace cannot be written or read, so nothing may be done that belongs into it."""
 
 
-class Heads(Protocol):
-    """Where the last acknowledged line of each project's trace ends; not in the project."""
-
-    def head(self, root: str) -> TraceHead | None:
-        """None for a project that is not known."""
-
-    def set_head(self, root: str, head: TraceHead) -> None:
-        """Keep it; called under the trace's lock."""
-
-
 class Trace:
     """The trace of one project. May be used by any number of threads and processes at once."""
 
-    def __init__(self, root: str, heads: Heads, now_ms: Callable[[], int] = _now_ms) -> None:
+    def __init__(
+        self, root: str, heads: GovernanceStore, now_ms: Callable[[], int] = _now_ms
+    ) -> None:
         self.root = root
         self._now_ms = now_ms
         self.path = os.path.join(root, FOLDER, TRACE_FILE)
@@ -155,7 +150,7 @@ class Trace:
         except OSError as error:
             raise TraceFailed(
                 f"the trace {self.path} cannot be used: {error.strerror or error}",
-                hint="see what lies there; nothing is written in this project until it can be used",
+                hint="look what is there; no agent writes in this project until it can be used",
             ) from error
 
     def _open(self, flags: int) -> int:

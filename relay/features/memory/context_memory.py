@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from relay.core.errors import UsageError, did_you_mean
 from relay.features.memory.ops import (
@@ -15,7 +15,7 @@ from relay.features.memory.ops import (
     MEMORY_SAVE,
     MEMORY_SEARCH,
 )
-from relay.hooks.context import Later, LaterList
+from relay.hooks.context import Actions, Later, LaterList
 
 if TYPE_CHECKING:
     from relay.protocol.op import Fields, Op
@@ -24,19 +24,6 @@ if TYPE_CHECKING:
 FOUND_MAX, LISTED_MAX = 10, 20
 #: What a save answers beside the memory.
 EXTRA = ("outcome", "former", "redacted")
-
-
-class MemoryActions(Protocol):
-    """What the session does for ``ctx.memory``. Thread-safe; returns at once."""
-
-    def request(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
-        """Ask the broker; the future ends with its answer or a RelayError."""
-        ...
-
-    def command(self, namespace: str, action: str, text: str) -> None:
-        """Do what ``@namespace:action text`` of relay's own does, and tell the agent what came of
-        it."""
-        ...
 
 
 class Remembered(dict[str, Any]):
@@ -71,7 +58,7 @@ class ContextMemory:
     them: ``ctx.memory.add(text, {"agentId": ctx.agent_id})``. Who saved it is known anyway.
     """
 
-    def __init__(self, actions: MemoryActions) -> None:
+    def __init__(self, actions: Actions) -> None:
         self._actions = actions
 
     def add(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from relay.core.agent_names import valid_name
 from relay.core.errors import UsageError
@@ -204,29 +205,37 @@ def to_json(memory: Memory) -> MemoryRow:
     }
 
 
+#: The fields of a memory as JSON, and what each is in words.
+_FIELDS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("id", "text", "scope", "owner"), (str, "a text")),
+    **dict.fromkeys(("agent", "session", "supersedes"), (str | None, "a text")),
+    **dict.fromkeys(("created_ms", "updated_ms"), (int, "a time in milliseconds")),
+    "meta": (dict, "an object"),
+}
+
+
 def from_json(value: object) -> Memory:
     """The opposite of ``to_json``. Raises UsageError that names what is wrong."""
     if not isinstance(value, dict):
         raise _not_a_memory("it is not an object")
-    meta = value.get("meta", {})
-    if not isinstance(meta, dict):
-        raise _not_a_memory("'meta' is not an object")
-    try:
-        scope = Scope(_text(value, "scope"))
-    except ValueError:
-        raise _not_a_memory(f"'scope' is not one of {', '.join(Scope)}") from None
+    given: dict[str, Any] = {"meta": {}, **value}
+    for name, (kind, words) in _FIELDS.items():
+        one = given.get(name)
+        late = kind is int and not (type(one) is int and 0 <= one <= TIME_MAX)
+        if late or not isinstance(one, kind):
+            raise _not_a_memory(f"{name!r} is not {words}")
+    scope, agent, session = given["scope"], given.get("agent"), given.get("session")
+    if scope not in tuple(Scope):
+        raise _not_a_memory(f"'scope' is none of {', '.join(Scope)}")
+    if agent is not None and not valid_name(agent):
+        raise _not_a_memory(f"{agent[:80]!r} cannot be an agent's name")
+    if session is not None and not _SESSION.fullmatch(session):
+        raise _not_a_memory(f"{session[:80]!r} cannot be a session")
+    times = given["created_ms"], given["updated_ms"]
+    place, meta = Place(Scope(scope), given["owner"]), given["meta"]
+    more = given.get("supersedes")
     return check_memory(
-        Memory(
-            id=_text(value, "id"),
-            text=_text(value, "text"),
-            place=Place(scope, _text(value, "owner")),
-            agent=_agent(value),
-            session=_session(value),
-            created_ms=_time(value, "created_ms"),
-            updated_ms=_time(value, "updated_ms"),
-            supersedes=_optional(value, "supersedes"),
-            meta=meta,
-        )
+        Memory(given["id"], given["text"], place, agent, session, *times, more, meta)
     )
 
 
@@ -268,35 +277,3 @@ def _bytes(text: str, what: str) -> int:
         raise UsageError(
             f"{what} is not valid Unicode", hint="save text, not binary data"
         ) from None
-
-
-def _text(value: Mapping[str, object], key: str) -> str:
-    found = value.get(key)
-    if not isinstance(found, str):
-        raise _not_a_memory(f"{key!r} is not a text")
-    return found
-
-
-def _optional(value: Mapping[str, object], key: str) -> str | None:
-    return None if value.get(key) is None else _text(value, key)
-
-
-def _agent(value: Mapping[str, object]) -> str | None:
-    name = _optional(value, "agent")
-    if name is not None and not valid_name(name):
-        raise _not_a_memory(f"{name[:80]!r} cannot be an agent's name")
-    return name
-
-
-def _session(value: Mapping[str, object]) -> str | None:
-    session = _optional(value, "session")
-    if session is not None and not _SESSION.fullmatch(session):
-        raise _not_a_memory(f"{session[:80]!r} cannot be a session")
-    return session
-
-
-def _time(value: Mapping[str, object], key: str) -> int:
-    found = value.get(key)
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= TIME_MAX:
-        raise _not_a_memory(f"{key!r} is not a time in milliseconds")
-    return found

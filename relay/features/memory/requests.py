@@ -96,7 +96,7 @@ class MemoryRequest:
         try:
             return Place(Scope(after["scope"]), after["owner"]), after["id"]
         except ValueError:
-            raise UsageError("'after' is not what the page before it gave") from None
+            raise UsageError("'after' must be what the previous page gave") from None
 
     def limit(self) -> int:
         """How many memories are wanted."""
@@ -247,14 +247,6 @@ class MemoryOps:
     def answer(self, ask: MemoryRequest) -> Mapping[str, object]:
         """The answer. Raises RelayError."""
         return self._ops[ask.fields["op"]](ask)
-
-    def caught_up(self) -> bool:
-        """Do some of what can be done while nobody asks; whether there is nothing more to do."""
-        return self._access.caught_up()
-
-    def close(self) -> None:
-        """Close the store, if it is open."""
-        self._access.close()
 
     # -- the ops
 

@@ -73,7 +73,7 @@ class StoreThread:
         self.begun: float | None = None
         self._home = home
         self._extractions = extractions
-        self._ops: MemoryOps | None = None
+        self._access: StoreAccess | None = None
         self._fingerprint = ""
         self._thread = threading.Thread(target=self._work, name="memory-store", daemon=True)
         self._thread.start()
@@ -103,14 +103,14 @@ class StoreThread:
                 if not self._caught_up():
                     continue
             try:
-                return self.jobs.get(timeout=APPLY_EVERY if self._ops is not None else None)
+                return self.jobs.get(timeout=APPLY_EVERY if self._access is not None else None)
             except queue.Empty:
                 continue
 
     def _caught_up(self) -> bool:
         self.begun = time.monotonic()
         try:
-            return self._ops is None or self._ops.caught_up()
+            return self._access is None or self._access.caught_up()
         except BaseException:  # also SystemExit: a store may be anybody's code
             traceback.print_exc()
             return True
@@ -119,7 +119,8 @@ class StoreThread:
 
     def _do(self, job: StoreJob) -> None:
         try:
-            answer = self._opened(job.spec).answer(job.ask)
+            ops = MemoryOps(self._opened(job.spec), job.spec.masked(), self._home.memory)
+            answer = ops.answer(job.ask)
             if job.ask.fields["op"] == MEMORY_STATS:
                 answer = {**answer, "extractions": self._extractions()}
             job.answer.set_result(answer)
@@ -128,20 +129,19 @@ class StoreThread:
         except BaseException as error:  # as above
             job.answer.set_exception(fault(error))
 
-    def _opened(self, spec: StoreSpec) -> MemoryOps:
-        """The ops on the store; anew when it is asked for with another embedder, or other keys."""
-        if self._ops is None or self._fingerprint != spec.fingerprint():
+    def _opened(self, spec: StoreSpec) -> StoreAccess:
+        """The store; anew when it is asked for with another embedder, or other keys."""
+        if self._access is None or self._fingerprint != spec.fingerprint():
             self._close()
-            access = StoreAccess(spec, self._home)
-            self._ops = MemoryOps(access, spec.masked(), self._home.memory)
+            self._access = StoreAccess(spec, self._home)
             self._fingerprint = spec.fingerprint()
-        return self._ops
+        return self._access
 
     def _close(self) -> None:
-        ops, self._ops = self._ops, None
+        access, self._access = self._access, None
         try:
-            if ops is not None:
-                ops.close()
+            if access is not None:
+                access.close()
         except BaseException:  # as above
             traceback.print_exc()
 

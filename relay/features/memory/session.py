@@ -16,9 +16,9 @@ import asyncio
 import os
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from relay.agents.context_door import ContextDoor, door_of
 from relay.agents.known_agents import in_conversation
@@ -48,6 +48,7 @@ from relay.session.session_commands import FeatureCommand
 
 if TYPE_CHECKING:
     from relay.protocol.op import Answer, Fields, Op
+    from relay.session.broker_reports import Broker
 
 ACTIONS = ("save", "search", "forget", "list")
 #: Commands, and characters of their texts, that wait; beyond it the agent is told. As JSON in the
@@ -135,22 +136,6 @@ def about(task: str | None, folder: str) -> str:
     return " ".join(filter(None, words)).strip()
 
 
-class AgentSession(Protocol):
-    """What the agent's session does for memory: see FeatureParts."""
-
-    def answer(self, id_: str, text: str) -> None:
-        """Tell the agent what came of the command with this id, once."""
-
-    def note(self, text: str) -> None:
-        """Tell the person."""
-
-    def spawn(self, work: Awaitable[None]) -> None:
-        """Have it done beside the session."""
-
-    def changed(self) -> None:
-        """``state()`` has become less: what is done is not to be done again."""
-
-
 class MemorySession(SessionFeature):
     """Does the commands of one agent. Where it works, and its store, the broker knows from its
     registration."""
@@ -159,7 +144,7 @@ class MemorySession(SessionFeature):
 
     def __init__(
         self,
-        session: AgentSession,
+        session: FeatureParts,
         store: MemoryGate,
         *,
         last_words: LastWords | None = None,
@@ -361,15 +346,6 @@ def _refused(command: FeatureCommand, why: str) -> str:
     return f"not done: @memory:{command.action}: {why}"
 
 
-class Requests(Protocol):
-    """The way to the broker."""
-
-    async def request(
-        self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
-    ) -> Answer:
-        """The answer. Raises RelayError."""
-
-
 class NoStore(ConfigError):
     """Nothing about memories can be asked in this session; the person has been told why."""
 
@@ -419,7 +395,7 @@ class MemoryGate:
     """The way to the broker, which is asked nothing about memories while it is not known in which
     store (``problem``)."""
 
-    def __init__(self, broker: Requests, problem: RelayError | None = None) -> None:
+    def __init__(self, broker: Broker, problem: RelayError | None = None) -> None:
         self._broker = broker
         self._problem = problem
 
@@ -451,7 +427,7 @@ class LastWords:
         self,
         config: Mapping[str, object],
         environ: Mapping[str, str],
-        store: Requests,
+        store: MemoryGate,
         note: Callable[[str], None],
         *,
         project: str | None,

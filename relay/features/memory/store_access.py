@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from relay.config.llm import LLMApi, on_server
 from relay.core.errors import ConfigError, RelayError
 from relay.core.files import unlink_if_there
 from relay.core.paths import Home
@@ -64,17 +65,16 @@ def make_embedder(config: Mapping[str, Any], home: Home) -> Embedder | None:
         return None
     if provider == "minilm":
         return _minilm(home, asked="embedder" in config)
-    from relay.features.memory.embedding.endpoint import Api, EmbeddingEndpoint, EndpointEmbedder
+    from relay.features.memory.embedding.endpoint import PATHS, TIMEOUT, EndpointEmbedder
 
-    api = Api.OLLAMA if provider == "ollama" else Api.OPENAI
-    endpoint = EmbeddingEndpoint(
-        api,
-        section.get("url") or (_OLLAMA if api is Api.OLLAMA else _OPENAI),
-        section.get("model") or _OLLAMA_MODEL,
-        key=str(section.get("api_key") or ""),
-        timeout=float(section.get("timeout") or 20.0),
+    api = LLMApi.OLLAMA if provider == "ollama" else LLMApi.OPENAI
+    url = section.get("url") or (_OLLAMA if api is LLMApi.OLLAMA else _OPENAI)
+    name, key = section.get("model") or _OLLAMA_MODEL, str(section.get("api_key") or "")
+    return EndpointEmbedder(
+        on_server(api, url, PATHS[api], name, key),
+        dims=int(section.get("dims") or 0),
+        timeout=float(section.get("timeout") or TIMEOUT),
     )
-    return EndpointEmbedder(endpoint, dims=int(section.get("dims") or 0))
 
 
 def _minilm(home: Home, *, asked: bool) -> Embedder | None:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -28,7 +28,7 @@ from relay.ledger import content_files
 
 Json = dict[str, Any]
 #: Asks the broker, in the worker's event loop. Raises RelayError.
-Ask = Callable[[Json], Awaitable[Json]]
+Ask = Callable[[Json], Coroutine[Any, Any, Json]]
 
 #: Seconds between a failure and the next start: the first time, at most, and after how long of
 #: running it counts as the first again.
@@ -53,15 +53,14 @@ class _Inlet:
         outside = await asyncio.to_thread(self._outside, event)
         async with self._room:
             asked = self._ask({"op": "event", "outside": outside})
-            future = asyncio.run_coroutine_threadsafe(_awaited(asked), self._loop)
-            answer = await asyncio.wrap_future(future)
+            answer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
         return {"id": answer["id"], "duplicate": answer["duplicate"]}
 
     async def failed(self, error: BaseException) -> None:
         problem = f"{type(error).__name__}: {error}"[:500]
         asked = self._ask({"op": "adapter_failed", "channel": self.channel, "problem": problem})
         with suppress(RelayError):  # it is in the log
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(asked), self._loop))
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
 
     def _outside(self, event: Mapping[str, Any]) -> Json:
         """The event as it travels: of this channel, its files stored."""
@@ -212,7 +211,3 @@ class ChannelAdapters:
         except (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
             raise RelayError(f"{type(error).__name__}: {error}"[:500]) from error
         return {"sent": True}
-
-
-async def _awaited(awaitable: Awaitable[Json]) -> Json:
-    return await awaitable

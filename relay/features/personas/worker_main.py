@@ -32,7 +32,7 @@ from relay.core.paths import Home
 from relay.features.personas.channel_adapters import ChannelAdapters
 from relay.features.personas.worker import ERROR_MAX, LINE_MAX, RESULT_MAX, WORKER_ALIVE_EVERY
 from relay.hooks.aggregator import aggregate
-from relay.hooks.engine import HookEventHandler
+from relay.hooks.engine import Config, HookEventHandler
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_log import Record, result_record
 from relay.hooks.hook_types import Call, Callee, RouteFunction
@@ -49,8 +49,6 @@ from relay.protocol.broker import error_from
 
 Json = dict[str, Any]
 
-#: Kinds and channels of which it is remembered who is asked of them.
-KINDS_MAX = 1000
 #: Events of the broker whose hooks run at a time; more wait.
 OBSERVING_MAX = 8
 #: What a function says that does not fire.
@@ -63,21 +61,6 @@ MANY = 32
 Read = Callable[[object], object]
 #: Microseconds, what it said (None: nothing), and what went wrong.
 Said = tuple[int, object, str | None]
-
-
-class _NoSession:
-    """What the hook engine asks of its session, where there is none: see relay.hooks.engine."""
-
-    session_id = agent_name = ""
-
-    def working_dir(self) -> str:
-        return os.getcwd()
-
-    def transcript_path(self) -> str:
-        return ""
-
-    def context(self) -> object:
-        return None
 
 
 class ConfigWorker:
@@ -98,13 +81,14 @@ class ConfigWorker:
         functions = FunctionRunner(registry, timeout=limit)
         runner = HookRunner(functions, cwd=os.getcwd(), env=os.environ, timeout=limit)
         self._planner = Planner(registry)
-        self._hooks = HookEventHandler(_NoSession(), self._planner, runner, aggregate)
+        self._hooks = HookEventHandler(
+            Config("", "", os.getcwd(), None), self._planner, runner, aggregate
+        )
         self._observing = asyncio.Semaphore(OBSERVING_MAX)
         self._writer = writer
         #: Calls that may begin: the runner refuses what is beyond its bound.
         self._free = WAITING_MAX
         self._freed = asyncio.Event()
-        self._by_kind: dict[tuple[str, str], list[RouteFunction]] = {}
         found = manifest_of(loaded).settings
         self._say(
             {
@@ -189,9 +173,11 @@ class ConfigWorker:
     async def _evaluate(self, given: Json, skip: list[str]) -> Json:
         event = Event.from_json({**given, "metadata": MappingProxyType(given.get("metadata", {}))})
         started_ms = int(time.time() * 1000)
-        asked = self._wanted(event.kind, event.channel)
-        if skip:
-            asked = [one for one in asked if one.name not in skip]
+        asked = [
+            one
+            for one in self._routes
+            if one.wants(event.kind, event.channel) and one.name not in skip
+        ]
         plain = [one for one in asked if not one.callee.is_async]
         rest = [one for one in asked if one.callee.is_async]
         answers = await asyncio.gather(self._plain.call(event, plain), self._await(event, rest))
@@ -209,14 +195,6 @@ class ConfigWorker:
         order = {one.name: number for number, one in enumerate(asked)} if rest else {}
         said.sort(key=lambda row: order.get(row[0], 0))
         return {"started_ms": started_ms, "said": said, "quiet": _line(quiet), "hung": hung}
-
-    def _wanted(self, kind: str, channel: str) -> list[RouteFunction]:
-        known = self._by_kind.get((kind, channel))
-        if known is None:
-            known = [one for one in self._routes if one.wants(kind, channel)]
-            if len(self._by_kind) < KINDS_MAX:
-                self._by_kind[kind, channel] = known
-        return known
 
     async def _await(self, event: Event, routes: list[RouteFunction]) -> list[Said]:
         """What the async ones said; of very many some after the others."""

@@ -210,7 +210,7 @@ def claimer(folder: Folder, broker: Agents, told: list[str], *, mode: str = "not
     facts = SimpleNamespace(kind="claude", launch={}, hello={"pid": os.getpid()})
     run = SimpleNamespace(name="A0", run_id="run-A0", cwd=str(folder.path))
     parts = SimpleNamespace(run=run, facts=facts, home=folder.home, broker=broker)
-    return Claiming(cast(FeatureParts, parts), mode, Waits(Teller(told)))
+    return Claiming(cast(FeatureParts, parts), mode, Waits(cast(FeatureParts, Teller(told))))
 
 
 async def test_nothing_is_claimed_where_an_agent_works_alone(

@@ -37,6 +37,7 @@ from relay.features.governance.start import (
     with_governance,
 )
 from relay.hooks.events import HookEventName
+from relay.session.feature_parts import FeatureParts
 from relay.session.session_commands import FeatureCommand
 
 INTENTS = """\
@@ -79,7 +80,8 @@ class Bench:
 
     def again(self) -> GovernanceSession:
         """Another session of the same run, as after a kill."""
-        return GovernanceSession(self.agent, self._open, self, door=cast(ContextDoor, self))
+        parts, door = cast(FeatureParts, self), cast(ContextDoor, self)
+        return GovernanceSession(self.agent, self._open, parts, door=door)
 
     def _open(self, root: str) -> GovernedProject:
         if self.broken is not None:
@@ -295,18 +297,18 @@ async def test_its_turn_gives_back_what_it_took_and_the_next_one_is_reminded(
     bench: Bench,
 ) -> None:
     await bench.project.do("select", "INT-1")
-    assert await bench.asks() == "" and bench.project.holds() == ["docs/a.md"]
+    assert await bench.asks() == "" and bench.project.gate.holds() == ["docs/a.md"]
     bench.session.begin()
     await bench.states(AgentState.IDLE)  # what an earlier session has left ends with that
-    assert bench.project.holds() == []
+    assert bench.project.gate.holds() == []
     await bench.states(AgentState.BUSY, AgentState.BLOCKED, AgentState.BUSY)
-    assert await bench.asks() == "" and bench.project.holds() == ["docs/a.md"]
+    assert await bench.asks() == "" and bench.project.gate.holds() == ["docs/a.md"]
     await bench.states(AgentState.IDLE, AgentState.IDLE)
-    assert bench.project.holds() == []
+    assert bench.project.gate.holds() == []
     assert bench.told[1:] == [REMINDER] * 2 and "@intent:select" in bench.told[0]
     assert await bench.asks() == ""
     await bench.again().end()  # of a session after a kill
-    assert bench.project.holds() == [] and await bench.project.selected() == ""
+    assert bench.project.gate.holds() == [] and await bench.project.selected() == ""
 
 
 async def test_what_was_changed_against_the_intent_both_are_told(bench: Bench) -> None:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.mutation import compare
 from relay.features.governance.trace import Trace, TraceFailed, revision
 from relay.features.governance.trace_records import TraceEntry, TraceHead, TraceKind
@@ -33,7 +34,7 @@ for number in range(count):
 """
 
 
-class FileHeads:
+class FileHeads(GovernanceStore):
     """The heads in a file, as other processes see them; the trace's lock is held meanwhile."""
 
     def __init__(self, path: str) -> None:

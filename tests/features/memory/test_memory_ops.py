@@ -27,15 +27,16 @@ NOW = 1_700_000_000_000
 @pytest.fixture
 def ask(home: Home) -> Any:
     spec = StoreSpec()
-    ops = MemoryOps(StoreAccess(spec, home), spec.masked(), home.memory)
+    access = StoreAccess(spec, home)
+    ops = MemoryOps(access, spec.masked(), home.memory)
 
     def asking(op: str, **fields: Any) -> dict[str, Any]:
         request = {"op": f"memory_{op}", "cwd": "/src/shop", **fields}
         return dict(ops.answer(MemoryRequest(request, None, None, NOW)))
 
-    asking.ops = ops  # type: ignore[attr-defined]
+    asking.access = access  # type: ignore[attr-defined]
     yield asking
-    ops.close()
+    access.close()
 
 
 def set_up(monkeypatch: pytest.MonkeyPatch, make: Callable[[str], object]) -> None:
@@ -47,21 +48,21 @@ def test_a_model_that_is_set_up_later_is_used_from_then_on(
     ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask("save", text="the cache listens on 6379")
-    assert ask("stats")["tier"] == "words" and ask.ops.caught_up()
+    assert ask("stats")["tier"] == "words" and ask.access.caught_up()
     embedder = Cheap()
     set_up(monkeypatch, lambda folder: embedder)
     stats = ask("stats")
     assert (stats["tier"], stats["embedder"], stats["pending"]) == ("hybrid", "cheap", 1)
-    while not ask.ops.caught_up():
+    while not ask.access.caught_up():
         pass
     assert ask("stats")["pending"] == 0 and len(embedder.asked) == 1
     [hit] = ask("search", query="redis")["memories"]
     assert (hit["tier"], hit["text"]) == ("hybrid", "the cache listens on 6379")
     ask("save", text="we release on Mondays")
-    while not ask.ops.caught_up():
+    while not ask.access.caught_up():
         pass
     assert ask("stats")["pending"] == 0
-    ask.ops.close()
+    ask.access.close()
     assert embedder.closed == 1
 
 
@@ -73,7 +74,7 @@ def test_an_embedder_that_is_away_is_not_asked_without_end(
     set_up(monkeypatch, lambda folder: embedder)
     ask("save", text="the cache listens on 6379")
     for _ in range(3):
-        if ask.ops.caught_up():
+        if ask.access.caught_up():
             break
     else:
         raise AssertionError("it goes on")
@@ -117,7 +118,7 @@ def test_an_import_has_a_limit(ask: Any) -> None:
 def test_a_damaged_place_costs_only_its_own_memories(ask: Any, home: Home) -> None:
     ask("save", text="the port is 6379")
     ask("save", text="ports are numbers", scope="user")
-    ask.ops.close()
+    ask.access.close()
     (Path(home.memory) / "user.db").write_bytes(b"no database" * 100)
     for found in (ask("search", query="port"), ask("list")):
         assert [row["text"] for row in found["memories"]] == ["the port is 6379"]
@@ -132,7 +133,8 @@ def test_a_home_whose_name_is_no_unicode_is_as_good_as_any(tmp_path: Path) -> No
     home = Home(os.fsdecode(os.fsencode(tmp_path) + b"/h \xff#?"))
     spec = StoreSpec()
     for _ in range(2):  # the second one reads what is there
-        ops = MemoryOps(StoreAccess(spec, home), spec.masked(), home.memory)
+        access = StoreAccess(spec, home)
+        ops = MemoryOps(access, spec.masked(), home.memory)
 
         def ask(op: str, **fields: Any) -> dict[str, Any]:
             request = {"op": f"memory_{op}", "cwd": "/x", **fields}
@@ -142,7 +144,7 @@ def test_a_home_whose_name_is_no_unicode_is_as_good_as_any(tmp_path: Path) -> No
         stats = ask("stats")
         assert stats["count"] == 1 and stats["folder"].encode().endswith(b"/h ?#?/memory")
         assert ask("list")["memories"]
-        ops.close()
+        access.close()
 
 
 def test_a_save_that_is_repeated_under_its_id_is_told_as_new(ask: Any) -> None:

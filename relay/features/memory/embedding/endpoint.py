@@ -11,14 +11,10 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from relay.core.errors import ConfigError
+from relay.config.llm import LLM, LLMApi, refusal
 from relay.core.http import RequestFailed, Response, request
-from relay.directive.redact import server_words
 from relay.features.memory.embedding import EmbedderUnavailable, load_numpy
 
 if TYPE_CHECKING:
@@ -41,51 +37,12 @@ _TOO_LONG = (400, 413)
 _SHORTER = 4
 
 
-class Api(StrEnum):
-    """How a server is asked."""
-
-    OLLAMA = "ollama"
-    OPENAI = "openai"
-
-
-_PATHS = {Api.OLLAMA: "/api/embed", Api.OPENAI: "/v1/embeddings"}
-
-
-@dataclass(frozen=True)
-class EmbeddingEndpoint:
-    """A model on a server, and how it is asked. Raises ConfigError for what cannot be one.
-
-    ``url``: the server (``http://127.0.0.1:11434``), with ``/v1`` or the whole path or without; it
-    becomes the whole. ``key``: what the server knows its user by. ``timeout``, in seconds: for a
-    request of at most ``BATCH_MAX`` texts. ``chars_max``: models read only so much of a text, and
-    some refuse more; longer ones are cut.
-    """
-
-    api: Api
-    url: str
-    model: str
-    key: str = field(default="", repr=False)
-    timeout: float = 20.0
-    chars_max: int = 6000
-
-    def __post_init__(self) -> None:
-        if not self.model:
-            raise ConfigError("an embedder on a server needs the name of a model")
-        # h11 would put the header it refuses into its error.
-        if not (self.key.isascii() and self.key.strip().isprintable()):
-            raise ConfigError("the embedder's key holds characters that no header may have")
-        object.__setattr__(self, "key", self.key.strip())
-        object.__setattr__(self, "url", _address(self.api, self.url))
-
-    @property
-    def name(self) -> str:
-        """The same model on another server is the same embedder."""
-        return f"{self.api.value}:{self.model}"
-
-    @property
-    def host(self) -> str:
-        """The server, with its port."""
-        return urlsplit(self.url).netloc
+#: Where servers of these kinds make vectors.
+PATHS = {LLMApi.OLLAMA: "/api/embed", LLMApi.OPENAI: "/v1/embeddings"}
+#: Characters of a text that are read: models read only so much, and some refuse more.
+CHARS_MAX = 6000
+#: Seconds for one request.
+TIMEOUT = 20.0
 
 
 class EndpointEmbedder:
@@ -97,14 +54,16 @@ class EndpointEmbedder:
 
     def __init__(
         self,
-        endpoint: EmbeddingEndpoint,
+        model: LLM,
         *,
         dims: int = 0,
+        timeout: float = TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is asked yet. ``dims``: what the vectors must have; 0 takes it from the first
         answer."""
-        self._endpoint = endpoint
+        self._model = model
+        self._timeout = timeout
         self._dims = dims
         self._clock = clock
         self._failed: tuple[float, EmbedderUnavailable] | None = None
@@ -113,7 +72,7 @@ class EndpointEmbedder:
     @property
     def name(self) -> str:
         """The same model on another server is the same embedder."""
-        return self._endpoint.name
+        return f"{self._model.api.value}:{self._model.model}"
 
     @property
     def dims(self) -> int:
@@ -156,39 +115,40 @@ class EndpointEmbedder:
         self._failed = None
 
     def _batch(self, texts: Sequence[str]) -> Floats:
-        chars_max = self._endpoint.chars_max
-        answer = self._ask([text[:chars_max] for text in texts])
+        answer = self._ask([text[:CHARS_MAX] for text in texts])
         if answer.status in _TOO_LONG:
             # How long a text may be is counted in tokens, by the model's own measure.
-            answer = self._ask([text[: chars_max // _SHORTER] for text in texts])
+            answer = self._ask([text[: CHARS_MAX // _SHORTER] for text in texts])
         if answer.status != 200:
-            raise self._refused(answer.status, answer.body)
+            why, hint = refusal(self._model, answer.status, answer.body)
+            hint = hint or "memories are saved and found by their words until it answers"
+            raise self._unavailable(why, hint)
         return self._rows(self._vectors(answer.body), len(texts))
 
     def _ask(self, texts: Sequence[str]) -> Response:
-        endpoint = self._endpoint
-        asked: dict[str, object] = {"model": endpoint.model, "input": texts}
-        if endpoint.api is Api.OPENAI:
+        model = self._model
+        asked: dict[str, object] = {"model": model.model, "input": texts}
+        if model.api is LLMApi.OPENAI:
             asked["encoding_format"] = "float"
         call = request(
             "POST",
-            endpoint.url,
-            [("authorization", f"Bearer {endpoint.key}")] if endpoint.key else [],
+            model.url,
+            [("authorization", f"Bearer {model.key}")] if model.key else [],
             json.dumps(asked).encode(),
-            timeout=endpoint.timeout,
+            timeout=self._timeout,
             body_max=_ANSWER_MIN + len(texts) * (self._dims or DIMS_MAX) * _BYTES_A_NUMBER,
         )
         try:
             return asyncio.run(call)
         except RequestFailed as failed:
-            hint = f"is the server at {endpoint.host} running?"
+            hint = f"is the server at {model.host} running?"
             raise self._unavailable(failed.message, hint) from failed
 
     def _vectors(self, body: bytes) -> list[Any]:
         """The vectors in the order of the texts, not looked at yet."""
         try:
             told = json.loads(body)
-            if self._endpoint.api is Api.OLLAMA:
+            if self._model.api is LLMApi.OLLAMA:
                 return list(told["embeddings"])
             data = sorted(told["data"], key=lambda entry: int(entry["index"]))
             if [entry["index"] for entry in data] != list(range(len(data))):
@@ -221,54 +181,16 @@ class EndpointEmbedder:
         scaled: Floats = np.ascontiguousarray(rows / lengths, dtype=np.float32)
         return scaled
 
-    def _refused(self, status: int, body: bytes) -> EmbedderUnavailable:
-        endpoint = self._endpoint
-        said = server_words(body, endpoint.key)
-        hint = "memories are saved and found by their words until it answers"
-        if status in (401, 403):
-            hint = "check its key: api_key_env names the variable of the environment that holds it"
-        elif status == 404 and endpoint.api is Api.OLLAMA:
-            hint = f"does it have the model? ollama pull {endpoint.model}"
-        elif status == 404:
-            hint = f"check the model's name ({endpoint.model}) and the address ({endpoint.url})"
-        elif 300 <= status < 400:
-            hint = "give the address that it points to; relay does not follow it"
-        return self._unavailable(f"it answered {status}{f': {said}' if said else ''}", hint)
-
     def _nonsense(
         self, reason: str, hint: str = "", *, code: str | None = None
     ) -> EmbedderUnavailable:
-        endpoint = self._endpoint
-        hint = hint or f"is {endpoint.url} an embedding endpoint of the kind {endpoint.api.value}?"
+        model = self._model
+        hint = hint or f"is {model.url} an embedding endpoint of the kind {model.api.value}?"
         return self._unavailable(reason, hint, code=code)
 
     def _unavailable(
         self, reason: str, hint: str, *, code: str | None = None
     ) -> EmbedderUnavailable:
         return EmbedderUnavailable(
-            f"the embedder {self.name} at {self._endpoint.host}: {reason}", hint=hint, code=code
+            f"the embedder {self.name} at {self._model.host}: {reason}", hint=hint, code=code
         )
-
-
-def _address(api: Api, url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or "@" in parts.netloc:
-        raise ConfigError(
-            f"an embedder's url must be http://HOST[:PORT] or https://…: {_shown(url)}",
-            hint="a key is not part of it: give the name of its environment variable",
-        )
-    wanted, path = _PATHS[api], parts.path.rstrip("/")
-    # The address of the server, the one that clients call the base, or the whole of it.
-    for cut in (wanted, wanted.rpartition("/")[0]):
-        path = path.removesuffix(cut)
-    return parts._replace(path=path + wanted, fragment="").geturl()
-
-
-def _shown(url: str) -> str:
-    """Without what may be a password."""
-    scheme, mark, rest = url.partition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}"

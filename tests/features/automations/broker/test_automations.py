@@ -798,10 +798,10 @@ def test_a_run_that_cannot_be_stored_at_all_is_in_the_log_and_the_next_one_is_ru
     install(home, "fires", "def handler(ctx): return True")
     add_run, faults = automation_runs.add_run, iter([ValueError("a fault")] * 3)
 
-    def seldom(*args: Any, **fields: Any) -> bool:
+    def seldom(*args: Any, **fields: Any) -> None:
         for fault in faults:
             raise fault
-        return add_run(*args, **fields)
+        add_run(*args, **fields)
 
     monkeypatch.setattr(automation_runs, "add_run", seldom)
     with broker_thread(home), connect(home) as client:

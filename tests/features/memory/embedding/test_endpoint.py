@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relay.config.llm import LLM, LLMApi, on_server
 from relay.core.errors import ConfigError
-from relay.features.memory.embedding import Embedder, EmbedderUnavailable
+from relay.features.memory.embedding import Embedder, EmbedderUnavailable, endpoint
 from relay.features.memory.embedding.endpoint import (
     BATCH_MAX,
-    Api,
-    EmbeddingEndpoint,
+    PATHS,
     EndpointEmbedder,
 )
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 Reply = Callable[[Asked], Answer]
-BOTH = pytest.mark.parametrize("api", list(Api))
+BOTH = pytest.mark.parametrize("api", list(PATHS))
 
 
 def vector(text: str) -> list[float]:
@@ -29,15 +29,15 @@ def vector(text: str) -> list[float]:
     return [3.0, 4.0 * len(text), 0.5]
 
 
-def wrapped(api: Api, vectors: list[Any]) -> dict[str, Any]:
+def wrapped(api: LLMApi, vectors: list[Any]) -> dict[str, Any]:
     """The vectors as this kind of server gives them; OpenAI's may come in any order."""
-    if api is Api.OLLAMA:
+    if api is LLMApi.OLLAMA:
         return {"embeddings": vectors}
     data = [{"index": number, "embedding": one} for number, one in enumerate(vectors)]
     return {"data": data[::-1]}
 
 
-def right(api: Api) -> Reply:
+def right(api: LLMApi) -> Reply:
     return lambda asked: Answer(wrapped(api, [vector(text) for text in asked.body["input"]]))
 
 
@@ -45,12 +45,15 @@ def always(body: object, status: int = 200, hang: int | None = None) -> Reply:
     return lambda _: Answer(body, status, hang)
 
 
-def at(server: EmbeddingServer, api: Api = Api.OLLAMA, **more: Any) -> EndpointEmbedder:
-    dims = more.pop("dims", 0)
-    return EndpointEmbedder(EmbeddingEndpoint(api, server.url, "m", **more), dims=dims)
+def at(server: EmbeddingServer, api: LLMApi = LLMApi.OLLAMA, **more: Any) -> EndpointEmbedder:
+    return EndpointEmbedder(model(api, server.url, key=more.pop("key", "")), **more)
 
 
-def refusal(reply: Reply, api: Api = Api.OLLAMA, **options: Any) -> EmbedderUnavailable:
+def model(api: LLMApi, url: str, name: str = "m", key: str = "") -> LLM:
+    return on_server(api, url, PATHS[api], name, key)
+
+
+def refusal(reply: Reply, api: LLMApi = LLMApi.OLLAMA, **options: Any) -> EmbedderUnavailable:
     with EmbeddingServer(reply) as server:
         embedder = at(server, api, **options)
         with pytest.raises(EmbedderUnavailable) as raised:
@@ -59,7 +62,7 @@ def refusal(reply: Reply, api: Api = Api.OLLAMA, **options: Any) -> EmbedderUnav
 
 
 @BOTH
-def test_rows_are_scaled_and_in_the_order_of_the_texts(api: Api) -> None:
+def test_rows_are_scaled_and_in_the_order_of_the_texts(api: LLMApi) -> None:
     texts = ["a", "bb", "c" * 50]
     with EmbeddingServer(right(api)) as server:
         embedder: Embedder = at(server, api)
@@ -75,14 +78,14 @@ def test_rows_are_scaled_and_in_the_order_of_the_texts(api: Api) -> None:
 
 
 def test_the_requests_are_those_of_the_two_apis() -> None:
-    with EmbeddingServer(right(Api.OLLAMA)) as server:
-        EndpointEmbedder(EmbeddingEndpoint(Api.OLLAMA, server.url, "nomic-embed-text")).embed(["a"])
+    with EmbeddingServer(right(LLMApi.OLLAMA)) as server:
+        EndpointEmbedder(model(LLMApi.OLLAMA, server.url, "nomic-embed-text")).embed(["a"])
     (asked,) = server.asked
     assert asked.path == "/api/embed"
     assert asked.body == {"model": "nomic-embed-text", "input": ["a"]}
     assert "authorization" not in asked.headers
-    with EmbeddingServer(right(Api.OPENAI)) as server:
-        at(server, Api.OPENAI, key=" sesame\n").embed(["a"])
+    with EmbeddingServer(right(LLMApi.OPENAI)) as server:
+        at(server, LLMApi.OPENAI, key=" sesame\n").embed(["a"])
     (asked,) = server.asked
     assert asked.path == "/v1/embeddings"
     assert asked.body == {"model": "m", "input": ["a"], "encoding_format": "float"}
@@ -92,24 +95,27 @@ def test_the_requests_are_those_of_the_two_apis() -> None:
 @pytest.mark.parametrize(
     ("api", "given", "path"),
     [
-        (Api.OLLAMA, "/", "/api/embed"),
-        (Api.OLLAMA, "/api/", "/api/embed"),
-        (Api.OLLAMA, "/api/embed", "/api/embed"),
-        (Api.OPENAI, "/v1", "/v1/embeddings"),
-        (Api.OPENAI, "/deep/v1/", "/deep/v1/embeddings"),
-        (Api.OPENAI, "/v1/embeddings?version=2", "/v1/embeddings?version=2"),
+        (LLMApi.OLLAMA, "/", "/api/embed"),
+        (LLMApi.OLLAMA, "/api/", "/api/embed"),
+        (LLMApi.OLLAMA, "/api/embed", "/api/embed"),
+        (LLMApi.OPENAI, "/v1", "/v1/embeddings"),
+        (LLMApi.OPENAI, "/deep/v1/", "/deep/v1/embeddings"),
+        (LLMApi.OPENAI, "/v1/embeddings?version=2", "/v1/embeddings?version=2"),
     ],
 )
-def test_an_address_may_be_the_server_or_the_whole(api: Api, given: str, path: str) -> None:
+def test_an_address_may_be_the_server_or_the_whole(api: LLMApi, given: str, path: str) -> None:
     with EmbeddingServer(right(api)) as server:
-        EndpointEmbedder(EmbeddingEndpoint(api, server.url + given, "m")).embed(["a"])
+        EndpointEmbedder(model(api, server.url + given)).embed(["a"])
     assert server.asked[0].path == path
 
 
-def test_many_texts_are_asked_in_batches_and_long_ones_cut() -> None:
+def test_many_texts_are_asked_in_batches_and_long_ones_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(endpoint, "CHARS_MAX", 100)
     texts = ["x" * (number + 1) for number in range(BATCH_MAX * 2 + 1)]
-    with EmbeddingServer(right(Api.OLLAMA)) as server:
-        embedder = at(server, chars_max=100)
+    with EmbeddingServer(right(LLMApi.OLLAMA)) as server:
+        embedder = at(server)
         rows = embedder.embed(texts)
         assert embedder.embed([]).shape == (0, 3)
     assert [len(asked.body["input"]) for asked in server.asked] == [BATCH_MAX, BATCH_MAX, 1]
@@ -117,14 +123,18 @@ def test_many_texts_are_asked_in_batches_and_long_ones_cut() -> None:
     assert len(rows) == len(texts)
 
 
-def test_a_text_that_is_too_long_for_the_model_is_cut_once_more() -> None:
+def test_a_text_that_is_too_long_for_the_model_is_cut_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(endpoint, "CHARS_MAX", 100)
+
     def picky(asked: Asked) -> Answer:
         if len(asked.body["input"][0]) > 30:
             return Answer({"error": "the input length exceeds the context length"}, 400)
-        return right(Api.OLLAMA)(asked)
+        return right(LLMApi.OLLAMA)(asked)
 
     with EmbeddingServer(picky) as server:
-        embedder = at(server, chars_max=100)
+        embedder = at(server)
         assert len(embedder.embed(["y" * 200])) == 1
     assert [len(asked.body["input"][0]) for asked in server.asked] == [100, 25]
 
@@ -167,7 +177,7 @@ def test_an_answer_without_usable_vectors_is_refused(body: object, reason: str) 
     ],
 )
 def test_vectors_that_cannot_be_told_apart_are_refused(data: object) -> None:
-    error = refusal(always({"data": data}), Api.OPENAI)
+    error = refusal(always({"data": data}), LLMApi.OPENAI)
     assert "vectors" in error.message and "openai" in error.hint
 
 
@@ -182,7 +192,7 @@ def test_vectors_of_another_length_than_before_are_refused() -> None:
 
 
 def test_vectors_of_another_length_than_configured_are_refused() -> None:
-    error = refusal(right(Api.OLLAMA), dims=768)
+    error = refusal(right(LLMApi.OLLAMA), dims=768)
     assert "3 numbers, not 768" in error.message and "dims" in error.hint
 
 
@@ -217,7 +227,7 @@ def test_a_refusal_says_what_to_do(status: int, body: object, said: str, hint: s
 
 def test_a_key_is_never_repeated() -> None:
     key = "correct-horse-battery"
-    error = refusal(always({"error": f"wrong key {key}"}, 401), Api.OPENAI, key=key)
+    error = refusal(always({"error": f"wrong key {key}"}, 401), LLMApi.OPENAI, key=key)
     assert key not in error.message and "check its key" in error.hint
 
 
@@ -225,12 +235,10 @@ def test_after_a_failure_the_server_rests_and_is_asked_again() -> None:
     now, down = [100.0], [True]
 
     def reply(asked: Asked) -> Answer:
-        return Answer({}, 503) if down[0] else right(Api.OLLAMA)(asked)
+        return Answer({}, 503) if down[0] else right(LLMApi.OLLAMA)(asked)
 
     with EmbeddingServer(reply) as server:
-        embedder = EndpointEmbedder(
-            EmbeddingEndpoint(Api.OLLAMA, server.url, "m"), clock=lambda: now[0]
-        )
+        embedder = EndpointEmbedder(model(LLMApi.OLLAMA, server.url), clock=lambda: now[0])
         for _ in range(3):
             with pytest.raises(EmbedderUnavailable, match="503"):
                 embedder.embed(["a"])
@@ -249,14 +257,14 @@ def test_a_server_that_is_away_is_named() -> None:
     with socket.socket() as bound:  # bound and not listening: nobody else gets the port
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        embedder = EndpointEmbedder(EmbeddingEndpoint(Api.OLLAMA, f"http://127.0.0.1:{port}", "m"))
+        embedder = EndpointEmbedder(model(LLMApi.OLLAMA, f"http://127.0.0.1:{port}"))
         with pytest.raises(EmbedderUnavailable, match=f"127.0.0.1:{port}") as raised:
             embedder.embed(["a"])
     assert "running?" in raised.value.hint
 
 
 @pytest.mark.parametrize(
-    ("url", "model", "key"),
+    ("url", "name", "key"),
     [
         ("", "m", ""),
         ("localhost:11434", "m", ""),
@@ -270,7 +278,7 @@ def test_a_server_that_is_away_is_named() -> None:
         ("http://host", "m", "se\nsame"),
     ],
 )
-def test_what_cannot_be_an_endpoint_is_refused_at_once(url: str, model: str, key: str) -> None:
+def test_what_cannot_be_an_endpoint_is_refused_at_once(url: str, name: str, key: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        EmbeddingEndpoint(Api.OLLAMA, url, model, key=key)
+        model(LLMApi.OLLAMA, url, name, key)
     assert "same" not in f"{raised.value} {raised.value.hint}"

