@@ -25,7 +25,7 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 0,
-    "callbacks": 144,
+    "callbacks": 142,
     "cycles": 0,
     "limits": 535,
     "words": 44,
