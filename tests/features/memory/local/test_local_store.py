@@ -64,7 +64,7 @@ def test_only_the_owner_can_read(store: LocalStore) -> None:
 
 def test_reading_makes_no_files(store: LocalStore) -> None:
     assert store.search("x", [USER, PROJECT], 5, now_ms=1) == []
-    assert store.list([USER], 5) == [] and list(store.export([PROJECT])) == []
+    assert store.list([USER], 5) == [] and list(store.export()) == []
     with pytest.raises(NotFound):
         store.get("abc")
     assert store.stats().counts == {} and _names(store) == []
@@ -72,7 +72,7 @@ def test_reading_makes_no_files(store: LocalStore) -> None:
 
 def test_a_save_is_synced_before_it_answers(store: LocalStore) -> None:
     save(store, "x")
-    shelf = store._make(USER)
+    shelf = store.database(USER)
     assert shelf.db.execute("PRAGMA synchronous").fetchone() == (2,)
     assert shelf.db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert not shelf.db.in_transaction
@@ -102,7 +102,7 @@ def test_forgetting_says_so_when_the_log_cannot_be_emptied(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = save(store, "the text that stays")
-    store._make(USER).db.execute("PRAGMA busy_timeout=10")
+    store.database(USER).db.execute("PRAGMA busy_timeout=10")
     monkeypatch.setattr(files, "SCHEMA", replace(files.SCHEMA, busy=0.05))
     path = path_of(store, USER)
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
@@ -247,7 +247,7 @@ def test_look_alikes_in_a_typed_id(store: LocalStore, monkeypatch: pytest.Monkey
 
 def test_a_full_disk_is_told_and_costs_nothing(store: LocalStore) -> None:
     memory = save(store, "x")
-    db = store._make(USER).db
+    db = store.database(USER).db
     (pages,) = db.execute("PRAGMA page_count").fetchone()
     db.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(StorageError) as caught:
@@ -366,7 +366,7 @@ def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:
         found = store.search(kept[id_].text, PLACES, 1000, now_ms=0)
         assert id_ in {hit.memory.id for hit in found}
     for place in PLACES:
-        shelf = store._make(place)
+        shelf = store.database(place)
         with shelf.writing() as db:
             db.execute("INSERT INTO texts (texts, rank) VALUES ('integrity-check', 1)")
     store.close()
