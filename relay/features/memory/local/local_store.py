@@ -106,7 +106,7 @@ class LocalStore:
                 database.replace(row, saved.memory)
             return saved
 
-    def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
+    def search(self, query: str, places: Sequence[Place], limit: int) -> Hits:
         """The best for ``query``, plain text, in ``places`` (the most specific first), the best
         first. No superseded memories. For the scores see relay.features.memory.local.search."""
         limit = rules.check_limit(limit)
