@@ -33,12 +33,12 @@ os.environ["RELAY_RATE_MAX"] = os.environ["RELAY_STORED_MAX"] = "0"  # a burst h
 from relay.broker.async_client import AsyncClient
 from relay.broker.client import connect
 from relay.core.errors import RelayError
-from relay.core.message import State
 from relay.core.paths import Home
 from relay.features.link.link_files import LinkFolder, context_for
 from relay.features.link.ops import LINK, LINK_JOIN, LINK_NEW
 from relay.protocol.broker import Json
 from relay.protocol.broker_ops import STOP
+from relay.protocol.message_ops import STATE
 
 BODY = "x" * 512
 UNDER_WAY = 64
@@ -80,8 +80,8 @@ class Agent:
             task.add_done_callback(self._work.discard)
 
     async def _see(self, id_: str, body: str) -> None:
-        for state in (State.DELIVERING, State.SUBMITTED, State.SEEN):
-            await self._client.report(id_, state, attempt=1, proof="bench")
+        for state in ("delivering", "submitted", "seen"):
+            await self._client.request(STATE, id=id_, state=state, attempt=1, proof="bench")
         number = body.partition(" ")[0]
         self._arrivals.setdefault(number, asyncio.Event()).set()
 

@@ -35,10 +35,10 @@ from harness import RELAY, Terminal, cpu, deadline, home, relay, wait_listed
 
 from relay.broker.async_client import AsyncClient
 from relay.core.ids import new_ulid
-from relay.core.message import State
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import AGENT_STATE
+from relay.protocol.message_ops import STATE
 
 AGENTS, RATE = 50, 100
 #: Messages in the ledger that the web page begins with.
@@ -72,10 +72,10 @@ class _Agent:
 
     async def _take(self, push: dict[str, object]) -> None:
         id_ = str(push["id"])
-        await self.client.report(id_, State.DELIVERING, attempt=1)
-        await self.client.report(id_, State.SUBMITTED)
+        await self.client.request(STATE, id=id_, state="delivering", attempt=1)
+        await self.client.request(STATE, id=id_, state="submitted")
         await self.client.request(AGENT_STATE, state="busy")
-        await self.client.report(id_, State.SEEN)
+        await self.client.request(STATE, id=id_, state="seen")
         await self.client.request(AGENT_STATE, state="idle")
 
 

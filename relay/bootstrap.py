@@ -97,7 +97,6 @@ def failed_again() -> list[str]:
 
 
 def commands(verb: str, *more: str) -> list[list[str]]:
-    """The commands that ``verb`` runs, one after the other."""
     relay = str(VENV / "bin" / "relay")
     if verb == "setup":
         return []

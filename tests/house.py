@@ -25,9 +25,9 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 0,
-    "callbacks": 142,
+    "callbacks": 139,
     "cycles": 0,
-    "limits": 535,
+    "limits": 530,
     "words": 44,
 }
 

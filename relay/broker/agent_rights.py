@@ -39,7 +39,6 @@ class Reader:
         return not self.own or self.own in [(one or "").lower() for one in names]
 
     def reads_turns(self, persona: str) -> bool:
-        """Whether it may read the turns of ``persona``."""
         return self.reads(persona) or persona.lower() in self.turns
 
     def check(self, allowed: bool) -> None:
@@ -95,7 +94,6 @@ class Rights:
         return Reader(member.name.lower(), turns)
 
     def has(self, member: Member, client: Client, right: str, about: Member | None = None) -> bool:
-        """Whether ``member``, which speaks over ``client``, has the right."""
         around = self._directory.around(member, client)
         return all(right in self.of(one, about) for one in around)
 

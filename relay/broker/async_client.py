@@ -12,13 +12,13 @@ import random
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from relay.broker.start import DEADLINE, Starter, open_socket
 from relay.core.build import build
 from relay.core.errors import BrokerUnavailable, RelayError, Timeout
 from relay.core.ids import new_ulid
-from relay.core.message import State
 from relay.core.paths import Home
 from relay.protocol.agent_ops import REGISTER, Register, Registered
 from relay.protocol.broker import (
@@ -32,7 +32,7 @@ from relay.protocol.broker import (
     error_from,
 )
 from relay.protocol.broker_ops import HELLO
-from relay.protocol.message_ops import SEND, STATE, MessageSent, StateStored
+from relay.protocol.message_ops import SEND, MessageSent
 from relay.protocol.op import Op
 
 if TYPE_CHECKING:
@@ -46,15 +46,13 @@ _BACKOFF_MAX = 2.0
 Push = Callable[[Json], None]
 
 
+@dataclass(slots=True)
 class _Request:
-    __slots__ = ("n", "line", "future", "once", "sent")
-
-    def __init__(self, n: int, line: bytes, future: asyncio.Future[Json], once: bool) -> None:
-        self.n = n
-        self.once = once
-        self.sent = False
-        self.line = line
-        self.future = future
+    n: int
+    line: bytes
+    future: asyncio.Future[Json]
+    once: bool
+    sent: bool = False
 
 
 class AsyncClient:
@@ -72,7 +70,6 @@ class AsyncClient:
         on_push: Push,
         on_connected: Callable[[bool], None] | None = None,
         on_problem: Callable[[RelayError], None] | None = None,
-        clock: Callable[[], float] = time.time,
         start: bool = True,
     ) -> None:
         self.home = home
@@ -80,7 +77,6 @@ class AsyncClient:
         self._on_push = on_push
         self._on_connected = on_connected or (lambda _: None)
         self._on_problem = on_problem or (lambda _: None)
-        self._clock = clock
         self._start = start
         self._last: Json = {}  # the fields of the broker's last hello
         self._n = 0
@@ -136,33 +132,8 @@ class AsyncClient:
         self._registration = {**fields, "resume": True}
         return answer
 
-    async def send(
-        self, to: str | list[str], body: str, *, deadline: float = 30.0, **fields: Any
-    ) -> MessageSent:
-        """Send a message; see the op ``send``."""
-        return await self.request(SEND, deadline=deadline, to=to, body=body, **fields)
-
-    async def report(
-        self,
-        id_: str,
-        state: State,
-        *,
-        reason: str | None = None,
-        proof: str | None = None,
-        attempt: int | None = None,
-        deadline: float = 30.0,
-    ) -> StateStored:
-        """Report how far a delivery is. Pass ``attempt`` (the push's plus 1) with
-        ``delivering``, so that a repeated report is not counted as another try."""
-        return await self.request(
-            STATE,
-            deadline=deadline,
-            id=id_,
-            state=state.value,
-            reason=reason,
-            proof=proof,
-            attempt=attempt,
-        )
+    async def send(self, to: str | list[str], body: str, **fields: Any) -> MessageSent:
+        return await self.request(SEND, to=to, body=body, **fields)
 
     async def request(
         self, op: Op[Fields, Any, Answer], *_: Fields.args, **asked: Fields.kwargs
@@ -176,7 +147,7 @@ class AsyncClient:
         fields: dict[str, Any] = dict(asked)
         deadline: float = fields.pop("deadline", 30.0)
         if op in IDENTIFIED:
-            fields.setdefault("id", new_ulid(int(self._clock() * 1000)))
+            fields.setdefault("id", new_ulid(int(time.time() * 1000)))
         try:
             async with asyncio.timeout(deadline):
                 request = await self._enqueue(op, fields)

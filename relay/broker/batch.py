@@ -154,21 +154,6 @@ class Observer(Protocol):
 class Batch:
     """The requests of one commit: what to answer, and what to do once it is on the disk."""
 
-    __slots__ = (
-        "now_ms",
-        "_observer",
-        "requests",
-        "owed",
-        "answers",
-        "after",
-        "on_failure",
-        "sends",
-        "stored",
-        "offered",
-        "last",
-        "cut",
-    )
-
     def __init__(self, now_ms: int, observer: Observer | None = None) -> None:
         self.now_ms = now_ms
         self._observer = observer
@@ -200,7 +185,6 @@ class Batch:
             self.after.append(partial(observer.observe, event, told))
 
     def answer(self, client: Client, n: int, fields: Mapping[str, object]) -> None:
-        """Answer request ``n`` once the batch is committed."""
         self.answers.append((client, encode({"n": n, "ok": True, **fields})))
 
 

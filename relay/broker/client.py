@@ -134,7 +134,6 @@ class BrokerClient:
                 return record
 
     def close(self) -> None:
-        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -265,7 +264,6 @@ def connect(home: Home, start: bool = True, deadline: float = DEADLINE) -> Broke
 
 
 def request(op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs) -> Answer:
-    """The answer to one request to the broker of this environment; see ``BrokerClient.request``."""
     with connect(Home.from_env()) as client:
         return client.request(op, *args, **fields)
 

@@ -81,26 +81,6 @@ class Host(Protocol):
 class ClientConnection(asyncio.Protocol):
     """The broker's side of one connection: ``ops`` by their names, run by the ``committer``."""
 
-    __slots__ = (
-        "ancestors",
-        "closed",
-        "paused",
-        "heard_at",
-        "_host",
-        "_ops",
-        "_committer",
-        "_loop",
-        "_transport",
-        "_deferred",
-        "_stopping",
-        "_part",
-        "_searched",
-        "_out",
-        "_asked",
-        "_asked_bytes",
-        "_reading",
-    )
-
     def __init__(self, host: Host, ops: Mapping[str, Served], committer: Committer) -> None:
         #: Who connected, with its ancestors: see relay.core.processes.
         self.ancestors: Sequence[Process] = ()
@@ -346,11 +326,9 @@ class OpenConnections:
         return len(self._open)
 
     def add(self, client: ClientConnection) -> None:
-        """Add a new connection."""
         self._open.add(client)
 
     def discard(self, client: ClientConnection) -> None:
-        """Remove a closed connection."""
         self._open.discard(client)
         if not self._open:
             self._left.set()
@@ -375,7 +353,6 @@ class OpenConnections:
         return self._directory.member_of(client) is not None and self._directory.is_outside(client)
 
     def stop_reading(self) -> None:
-        """The broker stops: read no more requests; those that were read are answered."""
         for connection in self._open:
             connection.stop_reading()
 

@@ -136,7 +136,6 @@ class DeliveryWindows:
         self._read_on(window)
 
     def close(self, name: str) -> None:
-        """The session has lost its connection."""
         self._windows.pop(name.lower(), None)
 
     def released(self, name: str) -> None:
@@ -157,7 +156,6 @@ class DeliveryWindows:
                 self._read_on(window)
 
     def writable(self, name: str) -> None:
-        """The session reads again."""
         window = self._windows.get(name.lower())
         if window is not None:
             self._read_on(window)
@@ -208,7 +206,6 @@ class DeliveryWindows:
         self._followers.setdefault(name.lower(), set()).add(client)
 
     def unfollow(self, client: Client) -> None:
-        """Undo ``follow``."""
         key = self._following.pop(client, None)
         if key is None:
             return

@@ -38,29 +38,6 @@ def token_hash(token: str) -> str:
 class Member:
     """One agent or person."""
 
-    __slots__ = (
-        "record",
-        "name",
-        "person",
-        "routing",
-        "routing_away",
-        "live",
-        "deaf",
-        "client",
-        "source",
-        "notes",
-        "remark",
-        "cause",
-        "hops",
-        "memory",
-        "roles",
-        "channels",
-        "presence",
-        "version",
-        "_memory_of",
-        "_approvals",
-    )
-
     def __init__(self, record: AgentRecord) -> None:
         self.update(record)
         #: The #channels that it is in, and those whose presence it follows.
@@ -83,7 +60,7 @@ class Member:
         #: session has not registered at this broker yet.
         self.memory: Json | None = None
         self._memory_of: str | None = None  # the run
-        self._approvals = 0
+        self.approvals = 0  # calls of its that wait for the person's yes or no
         #: The message that made this agent speak, "" after a word of the person, and its hops.
         self.cause = ""
         self.hops = record.hops
@@ -118,23 +95,6 @@ class Member:
         """Set the #channels that it is in."""
         self.channels = channels
 
-    def hear_of(self, presence: tuple[str, ...]) -> None:
-        """Set the names, roles and #channels whose presence it follows."""
-        self.presence = presence
-
-    def describe(self, source: str | None, notes: list[str] | None, remark: str | None) -> None:
-        """Take what the session reports of its agent; None leaves a value as it is."""
-        if source is not None:
-            self.source = source
-        if notes is not None:
-            self.notes = notes
-        if remark is not None:
-            self.remark = remark
-
-    def wait_for_approval(self, calls: int) -> None:
-        """Set how many of the agent's calls wait for the person's yes or no."""
-        self._approvals = calls
-
     def leave(self, record: AgentRecord) -> None:
         """Mark the agent as gone, unless it has come back meanwhile."""
         if self.client is None:
@@ -142,10 +102,9 @@ class Member:
             self.update(record)
 
     def fields(self, unread: int) -> AgentRow:
-        """This agent as the ``agents`` op shows it."""
         record = self.record
         state, reason = record.state, record.reason
-        if self._approvals:
+        if self.approvals:
             state, reason = AgentState.BLOCKED.value, _ASKS
         if self.deaf:
             state, reason = AgentState.STARTING.value, _DEAF
@@ -210,7 +169,6 @@ class Directory:
         return name if member is not None and member.person else self.owner
 
     def put(self, record: AgentRecord) -> Member:
-        """Add or update a member."""
         key = record.name.lower()
         member = self.members.get(key)
         if member is None:
@@ -227,7 +185,6 @@ class Directory:
         return member
 
     def put_new(self, record: AgentRecord) -> None:
-        """Add a member unless the name is known."""
         if self.get(record.name) is None:
             self.put(record)
 
@@ -423,5 +380,4 @@ class Directory:
         return sorted(found, key=lambda m: (not m.live, m.name.lower()))
 
     def persons(self) -> list[str]:
-        """The names of all persons."""
         return sorted(m.name for m in self.members.values() if m.person)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from relay.broker.batch import Accepted, AnyRequest, Batch, Client, ClientRequest, Served
 from relay.broker.directory import Member
@@ -26,6 +26,8 @@ from relay.protocol.decoding import resolve
 from relay.protocol.item_ops import Item, ItemChoice
 from relay.protocol.message_ops import MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnResult
+
+T = TypeVar("T")
 
 #: Rows of the stream that only the kernel, or who reads it, puts there.
 NOT_OF_FEATURES = WATCHED | {"gap", "connection"}
@@ -260,40 +262,38 @@ class Features(BrokerFeature):
         parts = () if batch is None else (self._ledger.part(), batch.part())
         return _Contained(self._log, parts)
 
-    def ops(self) -> list[Served]:
-        served: list[Served] = []
+    def _from_each(self, ask: Callable[[BrokerFeature], T], batch: Batch | None = None) -> list[T]:
+        """What each of them answers; one that fails answers nothing: see ``contained``."""
+        answers: list[T] = []
         for feature in self.opened:
-            with self.contained():
-                ops = feature.ops()
-                for one in ops:
-                    resolve(one.op)
-                served += ops
-        return served
+            with self.contained(batch):
+                answers.append(ask(feature))
+        return answers
+
+    def ops(self) -> list[Served]:
+        def checked(feature: BrokerFeature) -> Sequence[Served]:
+            ops = feature.ops()
+            for one in ops:
+                resolve(one.op)
+            return ops
+
+        return [one for ops in self._from_each(checked) for one in ops]
 
     def item_kinds(self) -> Mapping[str, ItemKind]:
         table: dict[str, ItemKind] = {}
-        for feature in self.opened:
-            with self.contained():
-                for name, kind in feature.item_kinds().items():
-                    table.setdefault(name, kind)
+        for kinds in reversed(self._from_each(lambda one: one.item_kinds())):
+            table |= kinds  # of two of one name the first counts
         return table
 
     def row_kinds(self) -> Collection[str]:
-        kinds: set[str] = set()
-        for feature in self.opened:
-            with self.contained():
-                kinds |= {kind for kind in feature.row_kinds() if _ROW_KIND.fullmatch(kind)}
-        return kinds - NOT_OF_FEATURES
+        kinds = {kind for some in self._from_each(lambda one: one.row_kinds()) for kind in some}
+        return {kind for kind in kinds if _ROW_KIND.fullmatch(kind)} - NOT_OF_FEATURES
 
     def restore(self, now_ms: int) -> None:
-        for feature in self.opened:
-            with self.contained():
-                feature.restore(now_ms)
+        self._from_each(lambda one: one.restore(now_ms))
 
     def start(self) -> None:
-        for feature in self.opened:
-            with self.contained():
-                feature.start()
+        self._from_each(lambda one: one.start())
 
     async def stop(self) -> None:
         for feature in reversed(self.opened):
@@ -307,59 +307,38 @@ class Features(BrokerFeature):
 
     @property
     def busy(self) -> bool:
-        for feature in self.opened:
-            with self.contained():
-                if feature.busy:
-                    return True
-        return False
+        return any(self._from_each(lambda one: one.busy))
 
     def status(self, now_ms: int) -> Json:
         shown: Json = {}
-        for feature in self.opened:
-            with self.contained():
-                shown |= feature.status(now_ms)
+        for part in self._from_each(lambda one: one.status(now_ms)):
+            shown |= part
         return shown
 
     def registering(self, name: str, fields: Register, is_new: bool, batch: Batch) -> None:
-        for feature in self.opened:
-            with self.contained(batch):
-                feature.registering(name, fields, is_new, batch)
+        self._from_each(lambda one: one.registering(name, fields, is_new, batch), batch)
 
     def came(self, member: Member) -> None:
-        for feature in self.opened:
-            with self.contained():
-                feature.came(member)
+        self._from_each(lambda one: one.came(member))
 
     def gone(self, member: Member, batch: Batch) -> None:
-        for feature in self.opened:
-            with self.contained(batch):
-                feature.gone(member, batch)
+        self._from_each(lambda one: one.gone(member, batch), batch)
 
     def reported(
         self, member: Member, now: AgentRecord, fields: AgentStateReport, batch: Batch
     ) -> None:
-        for feature in self.opened:
-            with self.contained(batch):
-                feature.reported(member, now, fields, batch)
+        self._from_each(lambda one: one.reported(member, now, fields, batch), batch)
 
     def wants(self, member: Member) -> Sequence[str]:
-        kinds: set[str] = set()
-        for feature in self.opened:
-            with self.contained():
-                kinds.update(feature.wants(member))
-        return sorted(kinds)
+        return sorted(
+            {kind for some in self._from_each(lambda one: one.wants(member)) for kind in some}
+        )
 
     def news(self, member: Member) -> str:
-        news: list[str] = []
-        for feature in self.opened:
-            with self.contained():
-                news.append(feature.news(member))
-        return ", ".join(filter(None, news))
+        return ", ".join(filter(None, self._from_each(lambda one: one.news(member))))
 
     def lost(self, client: Client) -> None:
-        for feature in self.opened:
-            with self.contained():
-                feature.lost(client)
+        self._from_each(lambda one: one.lost(client))
 
     def addressed(
         self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
@@ -394,9 +373,7 @@ class Features(BrokerFeature):
         return ""
 
     def decided(self, seq: int, batch: Batch) -> None:
-        for feature in self.opened:
-            with self.contained(batch):
-                feature.decided(seq, batch)
+        self._from_each(lambda one: one.decided(seq, batch), batch)
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
         for feature in self._storing:

@@ -117,7 +117,6 @@ class LoopGuard:
         )
 
     def count(self, sender: str, to: str, now_ms: int) -> None:
-        """Count a message that goes from one to the other."""
         if self._rate_max:
             pair = pair_of(sender, to)
             times = self._times.get(pair) or deque(maxlen=self._rate_max)
@@ -159,12 +158,13 @@ class HeldMessages:
         self._features = kernel.features
         self._committer = kernel.committer
         self._items: dict[str, Item] = {}  # that watchers know, by their ids
+        #: Up to which message the person's decision is being carried out, by sender and receivers.
+        self._deciding: dict[tuple[str, ...], str] = {}
         self._counting: asyncio.TimerHandle | None = None
         #: Pairs of which the person was told and on which they have not decided yet.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [serve(PERSON, self.person), serve(CANCEL, self.cancel)]
 
     def restore(self, now_ms: int) -> None:
@@ -334,7 +334,11 @@ class HeldMessages:
 
     def waiting(self) -> list[Item]:
         """The held messages as items: one for a sender and those to whom it wrote."""
-        return [_item_of(pair) for pair in queries.parked_pairs(self._ledger, PARKED_MAX)]
+        return [
+            _item_of(pair)
+            for pair in queries.parked_pairs(self._ledger, PARKED_MAX)
+            if pair.last["id"] > self._deciding.get((pair.sender, *pair.to), "")
+        ]
 
     def answered(
         self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
@@ -348,6 +352,9 @@ class HeldMessages:
     def _decide(self, item: Item, answer: ItemAnswer, batch: Batch) -> None:
         """Decide on so many messages of an item; others follow with the next commit."""
         to, last = item["details"]["to"], item["details"]["last"]
+        pair = (item["agent"], *to)
+        self._deciding[pair] = last
+        batch.on_failure.append(partial(self._deciding.pop, pair, None))
         ids = queries.parked_messages(self._ledger, item["agent"], to, last, PARKED_MAX)
         state = State.QUEUED if answer.yes else State.FAILED
         reason = None if answer.yes else _DROPPED
@@ -366,6 +373,8 @@ class HeldMessages:
         if len(ids) == PARKED_MAX:
             more = partial(self._decide, item, answer)
             batch.after.append(partial(self._committer.submit_job, more))
+        else:
+            batch.after.append(partial(self._deciding.pop, pair, None))
         batch.after.append(partial(self._let_go, item))
 
     def _decided(self, item: Item, answer: ItemAnswer) -> None:

@@ -175,7 +175,6 @@ class TurnOps:
         self._spawns = spawns
 
     def ops(self) -> list[Served]:
-        """The op."""
         return [serve(TURN, self.turn)]
 
     def turn(self, request: ClientRequest[TurnReport], batch: Batch) -> TurnStored:

@@ -31,8 +31,8 @@ from relay.protocol.item_ops import (
 
 #: The kind of the event that stores what the person has answered.
 ANSWER = "answer"
-#: Choices of one question, characters of what it asks, of one choice and of the person's note.
-CHOICES_MAX, WHAT_MAX, LABEL_MAX, NOTE_MAX = 30, 16_100, 400, 2000
+#: Choices of one question, characters of what it asks, and of one choice.
+CHOICES_MAX, WHAT_MAX, LABEL_MAX = 30, 16_100, 400
 #: Seconds that an agent's session may take to type an answer.
 TYPING = 40.0
 _MEANS = {
@@ -53,7 +53,6 @@ class ItemOps:
         self._kinds = {**kernel.features.item_kinds(), **kinds}
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [serve(ITEMS, self.items), serve(ITEM_ANSWER, self.answer)]
 
     def items(self, request: AnyRequest, batch: Batch) -> ItemsAnswer:
@@ -69,8 +68,6 @@ class ItemOps:
         if self._directory.is_broker(request.client):
             who = fields.get("by", who)
         note, given = fields.get("note") or "", fields["id"]
-        if len(note) > NOTE_MAX:
-            raise UsageError(f"the note is a text of at most {NOTE_MAX} characters")
         waiting = self._waiting()
         items = [_meant(part, waiting) for part in (given if isinstance(given, list) else [given])]
         items = list({item["id"]: item for item in items}.values())
@@ -219,21 +216,27 @@ def _told(item: Item, answer: ItemAnswer) -> ItemAnswered:
 
 
 def _meant(part: str, items: list[Item]) -> Item:
-    """The item with this id, or with this end of one. Raises NotFound and UsageError."""
-    upper = part.upper()
+    """The item with this id, with this end of one, or the only one of this agent. Raises NotFound
+    and UsageError."""
+    upper, shown = part.upper(), part[:100]
     ends = [one for one in items if one["id"].upper().endswith(upper)] if len(upper) >= 4 else []
     exact = [one for one in ends if one["id"].upper() == upper]
-    if len(exact or ends) == 1:
-        return (exact or ends)[0]
-    if ends:
-        raise UsageError(f"{len(ends)} items have ids that end in {upper[:40]}")
-    raise NotFound(
-        f"nothing waits for you under the id {str(part)[:100]}", hint="what waits: relay items"
-    )
+    theirs = [one for one in items if one["agent"].upper() == upper]
+    if not exact and theirs and any(one not in theirs for one in ends):
+        # An agent that has such a name must not get the yes that another's item was to get.
+        raise UsageError(
+            f"{shown} is an agent, and the end of an item's id", hint="give more of the id"
+        )
+    found = exact or theirs or ends
+    if len(found) > 1:
+        ids = ", ".join(one["id"][-8:] for one in found[:10])
+        raise UsageError(f"{len(found)} items are called {shown}: {ids}", hint="relay items")
+    if not found:
+        raise NotFound(f"{shown} asks nothing of you now", hint="what waits: relay items")
+    return found[0]
 
 
 def _question(agent: str, question: ShownQuestion) -> Item:
-    """The item of what a session says."""
     return {
         "id": question["id"][:32],
         "agent": agent,

@@ -6,11 +6,11 @@ import asyncio
 import re
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from relay.broker.batch import AnyRequest, Batch, Client, ClientRequest, Served, serve
 from relay.broker.directory import Member, token_hash
 from relay.broker.kernel import Kernel
+from relay.broker.obligations import TurnOps
 from relay.broker.open_items import ScreenQuestions
 from relay.config import names
 from relay.core.agent_names import valid_name
@@ -42,18 +42,11 @@ ROLES_MAX = 10
 _TEXT_MAX = 4096
 
 
-class MemberHost(Protocol):
-    """What wants to know of agents that end."""
-
-    def gone(self, member: Member, batch: Batch) -> None:
-        """An agent has ended; its end is stored with the batch."""
-
-
 class AgentOps:
     """Binds connections to agents. ``grace`` in seconds."""
 
     def __init__(
-        self, kernel: Kernel, host: MemberHost, questions: ScreenQuestions, grace: float
+        self, kernel: Kernel, turns: TurnOps, questions: ScreenQuestions, grace: float
     ) -> None:
         self._home = kernel.home
         self._ledger = kernel.ledger
@@ -63,12 +56,11 @@ class AgentOps:
         self._committer = kernel.committer
         self._features = kernel.features
         self._grace = grace
-        self._host = host
+        self._turns = turns
         self._questions = questions
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [
             serve(REGISTER, self.register),
             serve(AGENT_STATE, self.agent_state),
@@ -104,7 +96,6 @@ class AgentOps:
     # -- agents
 
     def agents(self, request: AnyRequest, batch: Batch) -> Agents:
-        """All known agents: those that run first."""
         return {
             "agents": self.agent_list(),
             "persons": self._directory.persons(),
@@ -112,7 +103,6 @@ class AgentOps:
         }
 
     def agent_list(self) -> list[AgentRow]:
-        """What ``agents`` and ``status`` show of the agents."""
         return [
             member.fields(queries.unread(self._ledger, member.name))
             for member in self._directory.agents()
@@ -242,7 +232,7 @@ class AgentOps:
             self._ledger.begin()
             self._ledger.save_agent(new)
             if state is AgentState.GONE:
-                self._host.gone(member, batch)
+                self._turns.agent_gone(member, batch)
         self._features.reported(member, new, fields, batch)
         batch.after.append(partial(self._reported, request.client, member, new, fields))
         return {"state": state.value, "wants": list(self._features.wants(member))}
@@ -254,12 +244,10 @@ class AgentOps:
             return
         member.update(record)
         self._questions.asks(member.name, fields.get("question"))
-        notes = fields.get("notes")
-        member.describe(
-            _short(fields["source"]) if "source" in fields else None,
-            None if notes is None else [_short(note) for note in notes[:_NOTES_MAX]],
-            _short(fields["remark"]) if "remark" in fields else None,
-        )
+        # What the session does not tell stays as it was.
+        member.source = _short(fields.get("source", member.source))
+        member.notes = [_short(note) for note in fields.get("notes", member.notes)[:_NOTES_MAX]]
+        member.remark = _short(fields.get("remark", member.remark))
         if record.state == AgentState.GONE.value and member.client is client:
             self._directory.unbind(client)
             self._windows.close(member.name)
@@ -324,7 +312,7 @@ class AgentOps:
         leave = partial(self._leave, member, record)
         self._ledger.begin()
         self._ledger.save_agent(record)
-        self._host.gone(member, batch)
+        self._turns.agent_gone(member, batch)
         batch.after.append(leave)
         # The agent has ended, whether or not that can be stored.
         batch.on_failure.append(leave)

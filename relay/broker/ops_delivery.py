@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from relay.agents.interpreters import shows_anything
@@ -47,16 +48,14 @@ WAIT_MAX = 24 * 3600.0
 _SWEEP_ROWS = 500
 
 
+@dataclass(slots=True, eq=False)
 class _Wait:
     """One unanswered ``wait``."""
 
-    __slots__ = ("request", "id", "answer", "timer")
-
-    def __init__(self, request: ClientRequest[Wait], id_: str, answer: bool) -> None:
-        self.request = request
-        self.id = id_
-        self.answer = answer  # whether to wait for the answer, too
-        self.timer: asyncio.TimerHandle | None = None
+    request: ClientRequest[Wait]
+    id: str
+    answer: bool  # whether to wait for the answer, too
+    timer: asyncio.TimerHandle | None = None
 
 
 class DeliveryOps:
@@ -73,7 +72,6 @@ class DeliveryOps:
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [
             serve(STATE, self.state),
             serve(READ, self.read),
@@ -265,7 +263,6 @@ class DeliveryOps:
         return None
 
     def gone(self, client: Client) -> None:
-        """Forget the waits of a client that has gone."""
         for waiting in [one for group in self._waits.values() for one in group]:
             if waiting.request.client is client:
                 self._forget(waiting)

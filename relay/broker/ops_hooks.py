@@ -106,7 +106,6 @@ class SessionRequests:
         self._pending: dict[str, _Pending] = {}
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [serve(ASK, self.ask), serve(ANSWER, self.answer)]
 
     # -- the ops
@@ -192,7 +191,6 @@ class SessionRequests:
                 self._end(pending, refusal(pending.n, error))
 
     def forget_all(self) -> None:
-        """The broker stops: forget all requests."""
         for pending in list(self._pending.values()):
             self._forget(pending)
 
@@ -259,7 +257,6 @@ class HookRuns:
         self._rights = kernel.rights
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [serve(HOOKS_RAN, self.hooks_ran), serve(HOOK_LOG, self.hook_log)]
 
     def hooks_ran(self, request: ClientRequest[HooksRan], batch: Batch) -> HooksStored:

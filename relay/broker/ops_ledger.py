@@ -14,25 +14,19 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import AnyRequest, Batch, ClientRequest, Served, serve
-from relay.broker.broker_tasks import LaterAnswers
+from relay.broker.broker_tasks import LaterAnswers, Then
 from relay.broker.kernel import Kernel
 from relay.core.errors import RelayError, UsageError
 from relay.ledger import agent_ledger
 from relay.ledger.queries import Filter
 from relay.ledger.search_index import SearchIndex
 from relay.protocol.broker_ops import COMPACT, REINDEX, Compact, Compacted, Reindex
-from relay.protocol.message_ops import HistoryRow, HistoryRows
 
 #: How often to check whether the index can catch up, in seconds. It does so if nothing was stored
 #: since the last check.
 CATCH_UP_EVERY = 30.0
 #: Searches of all clients that may wait for the thread.
 WAITING_MAX = 64
-
-#: Makes the answer from the rows of a search, in the broker's own thread.
-Found = Callable[[list[HistoryRow], Batch], HistoryRows]
-#: Instead, where there is no index to search, for whatever reason.
-Otherwise = Callable[[Batch, RelayError], None]
 
 
 class LedgerOps:
@@ -52,7 +46,6 @@ class LedgerOps:
         self._timer: asyncio.TimerHandle | None = None
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [serve(REINDEX, self.reindex), serve(COMPACT, self.compact)]
 
     def start(self) -> None:
@@ -89,24 +82,11 @@ class LedgerOps:
     # -- ops
 
     def search(
-        self,
-        request: AnyRequest,
-        batch: Batch,
-        wanted: Filter,
-        limit: int,
-        found: Found,
-        otherwise: Otherwise,
+        self, request: AnyRequest, batch: Batch, wanted: Filter, limit: int, then: Then
     ) -> None:
-        """Answer ``request`` with what ``found`` makes of the newest ``limit`` rows of both ledgers
-        that contain ``wanted.grep``."""
-
-        def told(result: Any, batch: Batch) -> HistoryRows | None:
-            if isinstance(result, RelayError):
-                otherwise(batch, result)
-                return None
-            return found(result, batch)
-
-        self._later.answer(request, batch, partial(self._search, wanted, limit), told)
+        """Answer ``request`` with what ``then`` makes of the newest ``limit`` rows of both ledgers
+        that contain ``wanted.grep``; of a RelayError where there is no index to search."""
+        self._later.answer(request, batch, partial(self._search, wanted, limit), then)
 
     def reindex(self, request: ClientRequest[Reindex], batch: Batch) -> None:
         """Rebuild the index of both ledgers, or continue that."""

@@ -53,7 +53,6 @@ class MessageOps:
         self._held = held
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [serve(SEND, self.send), serve(EVENT, self.event)]
 
     # -- the ops

@@ -56,7 +56,6 @@ class QueryOps:
         self._both = both
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [
             serve(INBOX, self.inbox),
             serve(SENT, self.sent),
@@ -152,22 +151,28 @@ class QueryOps:
         )
         if wanted.grep is None:
             self._begin_scan(request, batch, wanted, {})
-            return None
-        if not can_find(wanted.grep):
+        elif not can_find(wanted.grep):
             self._begin_scan(request, batch, wanted, {"only": "it has fewer than 3 characters"})
-            return None
-
-        def scan(batch: Batch, why: RelayError) -> None:
-            self._begin_scan(request, batch, wanted, {"only": why.message})
-
-        limit = _limit(request, 1000)
-        found = partial(self._found, wanted.grep, limit)
-        self._both.search(request, batch, wanted, limit + 1, found, otherwise=scan)
+        else:
+            limit = _limit(request, 1000)
+            found = partial(self._found, request, wanted, limit)
+            self._both.search(request, batch, wanted, limit + 1, found)
         return None
 
-    def _found(self, text: str, limit: int, rows: list[HistoryRow], batch: Batch) -> HistoryRows:
-        """The answer with the rows of both ledgers, the newest first."""
-        kept, more = fitting(_with_snippets(self._directory.with_absence(rows[:limit]), text))
+    def _found(
+        self,
+        request: ClientRequest[HistoryQuery],
+        wanted: Filter,
+        limit: int,
+        rows: list[HistoryRow] | RelayError,
+        batch: Batch,
+    ) -> HistoryRows | None:
+        """The answer with the rows of both ledgers, the newest first; or the events' own search."""
+        if isinstance(rows, RelayError):
+            self._begin_scan(request, batch, wanted, {"only": rows.message})
+            return None
+        shown = _with_snippets(self._directory.with_absence(rows[:limit]), wanted.grep or "")
+        kept, more = fitting(shown)
         kept.reverse()
         return {"rows": kept, "more": more or len(rows) > limit}
 
@@ -223,7 +228,6 @@ class _Scan:
         self.fields = fields
 
     def is_full(self) -> bool:
-        """Whether the answer is full."""
         return sum(len(row["body"] or "") for row in self.rows) > _ROWS_BYTES
 
 

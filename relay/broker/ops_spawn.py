@@ -53,7 +53,6 @@ class SpawnOps:
         self._windows = kernel.windows
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [
             serve(SPAWN, self.spawn),
             serve(SPAWNED, self.spawned),

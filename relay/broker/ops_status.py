@@ -40,7 +40,6 @@ class StatusOps:
         build()  # now, before anybody replaces the files of this process
 
     def ops(self) -> list[Served]:
-        """The ops."""
         return [serve(HELLO, self._hello), serve(STATUS, self._status), serve(STOP, self._stop)]
 
     def _hello(self, request: AnyRequest, batch: Batch) -> Hello:

@@ -138,7 +138,6 @@ def with_role(target: str, peers: Mapping[str, P]) -> list[P]:
 
 
 def in_channel(channel: str, peers: Mapping[str, P]) -> list[P]:
-    """Everybody who is in ``channel``."""
     return [peer for peer in peers.values() if channel in peer.channels]
 
 
@@ -208,7 +207,6 @@ def suggestions(unknown: Iterable[str], peers: Mapping[str, Peer]) -> list[str]:
 
 
 def no_such_name(what: str, guesses: list[str], here: list[str], more: str = "") -> NotFound:
-    """The error for a name that nobody has."""
     if guesses:
         hint = f"did you mean {' or '.join(guesses)}?"
     elif here:

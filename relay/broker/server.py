@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from relay.broker.agent_rights import Rights
-from relay.broker.batch import Batch, Served
+from relay.broker.batch import Served
 from relay.broker.committer import Committer
 from relay.broker.connection import CONNECTIONS_MAX, ClientConnection, OpenConnections
 from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Directory
 from relay.broker.door import BrokerFeature, Features
 from relay.broker.identity import WrappedRuns
 from relay.broker.kernel import Kernel
@@ -115,7 +115,6 @@ class BrokerServer:
         self._connections = OpenConnections(directory, limits.connections_max, log=log)
         self._hooks = SessionRequests(kernel)
         questions = ScreenQuestions(kernel, self._hooks)
-        self._agents = AgentOps(kernel, self, questions, limits.grace)
         self._deliveries = DeliveryOps(kernel)
         self._ledgers = LedgerOps(kernel, SearchIndex(home.search, home.ledger))
         self._queries = QueryOps(kernel, self._ledgers)
@@ -125,6 +124,7 @@ class BrokerServer:
         owed = Obligations(kernel, self._held, self._deliveries)
         self._spawns = SpawnOps(kernel, self._held)
         self._turns = TurnOps(kernel, self._deliveries, owed, self._spawns)
+        self._agents = AgentOps(kernel, self._turns, questions, limits.grace)
         storage = StorageGuard(directory, limits.stored)
         self._status = StatusOps(kernel, self._agents, storage, self._connections)
         parts = (self._messages, self._deliveries, self._held, self._hooks, self._hook_log)
@@ -235,10 +235,6 @@ class BrokerServer:
         self._timers = [t for t in self._timers if not t.cancelled() and t.when() > now]
         self._timers.append(self._loop.call_later(seconds, call))
 
-    def gone(self, member: Member, batch: Batch) -> None:
-        """An agent has ended, which is stored with the batch: see ops_agents.MemberHost."""
-        self._turns.agent_gone(member, batch)
-
     # -- what connections tell: see relay.broker.connection.Host
 
     @property
@@ -260,7 +256,6 @@ class BrokerServer:
         self._connections.add(client)
 
     def disconnected(self, client: ClientConnection) -> None:
-        """A connection closed."""
         self._needed = time.monotonic()
         self._connections.discard(client)
         self._kernel.windows.unfollow(client)
@@ -272,7 +267,6 @@ class BrokerServer:
             self._agents.lost(client)
 
     def writable(self, client: ClientConnection) -> None:
-        """A client reads again."""
         self._kernel.watchers.writable(client)
         member = self._kernel.directory.member_of(client)
         if member is not None:
@@ -280,5 +274,4 @@ class BrokerServer:
 
     @property
     def log(self) -> Log:
-        """The broker's log."""
         return self._kernel.log

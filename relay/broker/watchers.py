@@ -158,7 +158,6 @@ class Watchers:
         self.kinds = WATCHED
 
     def ops(self) -> list[Served]:
-        """The op."""
         return [serve(WATCH, self.watch)]
 
     # -- the op
@@ -199,11 +198,9 @@ class Watchers:
         self._wake(one)
 
     def gone(self, client: Client) -> None:
-        """A connection closed."""
         self._followers.pop(client, None)
 
     def writable(self, client: Client) -> None:
-        """A client reads again."""
         if one := self._followers.get(client):
             self._wake(one)
 
@@ -280,7 +277,6 @@ class Watchers:
     # -- what happens
 
     def message(self, message: Accepted) -> None:
-        """A message is stored."""
         routing = message.routing
         if message.kind != "message" or routing is None:
             return
@@ -306,7 +302,6 @@ class Watchers:
     def delivery(
         self, id_: str, sender: str, to: str, state: str, reason: str | None, proof: str | None
     ) -> None:
-        """A delivery has changed."""
         fields: Json = {"id": id_, "from": sender, "to": to, "state": state}
         fields["reason"], fields["proof"] = reason, proof
         self._add("delivery", (sender, to), fields)

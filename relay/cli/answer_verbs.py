@@ -9,7 +9,7 @@ from relay.broker.client import request, request_at
 from relay.cli import output, table
 from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
-from relay.core.errors import EXIT_NOT_FOUND, NotFound, RelayError, UsageError
+from relay.core.errors import EXIT_NOT_FOUND, RelayError, UsageError
 from relay.core.processes import wrapped
 from relay.core.visible import visible
 from relay.protocol.agent_ops import ASK
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0
 #: Seconds that an answer may take until it is typed.
 _TYPING = 50.0
-#: Characters of an id's end that are enough to name it.
-_CODE_MIN = 4
 #: What each line of an agent's own words begins with, so that none looks like a line of relay's.
 _QUOTED = "  | "
 #: Columns that a line of them keeps, however narrow the terminal is.
@@ -34,7 +32,6 @@ _LEAST = 20
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     peek = verb(verbs, "peek", "relay peek Bob\n  relay peek Bob --color")
     peek.add_argument("name", metavar="NAME", offers="names", help="the agent")
     peek.add_argument("--color", action="store_true", help="with the colours that the agent uses")
@@ -129,7 +126,8 @@ def items_verb(options: Options) -> int:
     for machine, names in by_machine.items():
         answer = request_at(machine, ITEMS, **output.speaker())
         wanted = {name.lower() for name in names if name}
-        rows += [_elsewhere(one, machine) for one in answer["rows"] if _is_of(one, wanted)]
+        some = (one for one in answer["rows"] if not wanted or one["agent"].lower() in wanted)
+        rows += [_elsewhere(one, machine) for one in some]
         more |= answer["more"]
     if options.json:
         output.as_json(rows)
@@ -186,15 +184,12 @@ def show_questions(names: list[str]) -> None:
 def _answered_here(item: Item, keys: str) -> bool:
     """Whether the person has answered it at this terminal. Enter alone leaves it for later."""
     while True:
-        output.flush()
-        sys.stderr.write(visible(f"{item['agent']} asks: {keys}? (Enter: later) "))
-        sys.stderr.flush()
-        choice = sys.stdin.readline()
-        if not choice.strip():
-            sys.stderr.write("" if choice else "\n")
+        choice = output.asked(f"{item['agent']} asks: {keys}? (Enter: later)")
+        if not choice:
+            sys.stderr.write("\n" if choice is None else "")
             return False
         try:
-            answer = request(ITEM_ANSWER, deadline=_TYPING, id=item["id"], choice=choice.strip())
+            answer = request(ITEM_ANSWER, deadline=_TYPING, id=item["id"], choice=choice)
         except UsageError as error:  # no such choice
             output.note(f"relay: {error.message}")
             continue
@@ -220,8 +215,11 @@ def _print_whole(before: str, line: str, width: int | None, again: str = "") -> 
     ``again`` stands before the other rows."""
     shown = visible(line)
     room = max(_LEAST, width - len(before)) if width else len(shown) or 1
-    for at in range(0, len(shown) or 1, room):
-        output.data((before if not at else again or before) + shown[at : at + room])
+    while len(shown) > room:
+        end = shown.rfind(" ", 0, room) + 1 or room  # between words, where there are any
+        output.data(before + shown[:end])
+        before, shown = again or before, shown[end:]
+    output.data(before + shown)
 
 
 def answer_verb(options: Options) -> int:
@@ -229,7 +227,7 @@ def answer_verb(options: Options) -> int:
     several = options.all or options.held
     by_machine = _by_machine(options.which or [""])
     if len(by_machine) > 1:
-        raise UsageError("what is on several machines is answered one machine at a time")
+        raise UsageError("answer one machine at a time")
     [(machine, parts)] = by_machine.items()
     names = [part for part in parts if part]
     if not (names or several):
@@ -237,13 +235,17 @@ def answer_verb(options: Options) -> int:
             "an answer needs an agent (or an id) and a choice",
             hint="for example: relay answer Bob 1; relay items shows what waits",
         )
+    if any(name.lower() in ("yes", "no") for name in names):
+        raise UsageError("the choice stands last", hint="a remark is given with --note TEXT")
     single = len(names) == 1 and not several
     answers: list[Any] = []
     more = True
     while more:  # one answer lists a limited number
-        listed = request_at(machine, ITEMS, **output.speaker())
-        ids = _ids_of_all(options, names, listed["rows"]) if several else None
-        which = [_id_of(one, listed["rows"]) for one in names] if ids is None else ids
+        which, more = names, False
+        if several:
+            listed = request_at(machine, ITEMS, **output.speaker())
+            which = _ids_of_all(options, names, listed["rows"])
+            more = bool(which and listed["more"])
         if which:
             said = request_at(
                 machine,
@@ -255,7 +257,6 @@ def answer_verb(options: Options) -> int:
                 **output.speaker(),
             )
             answers += [said] if single else said["answers"]
-        more = bool(ids and listed["more"])
     for one in answers:
         one["item"] = _elsewhere(one["item"], machine)
     if options.json:
@@ -298,11 +299,6 @@ def _elsewhere(item: Item, machine: str) -> Item:
     return {**item, "agent": f"{item['agent']}@{machine}"} if machine else item
 
 
-def _is_of(item: Item, names: set[str]) -> bool:
-    """Whether it is of one of these agents, in lower case; none: of any."""
-    return not names or item["agent"].lower() in names
-
-
 def _ids_of_all(options: Options, names: list[str], rows: list[Item]) -> list[str]:
     """What asks for yes or no, of these agents or of all; ``--held``: only held messages."""
     lower = {name.lower() for name in names}
@@ -314,27 +310,6 @@ def _ids_of_all(options: Options, names: list[str], rows: list[Item]) -> list[st
         if wanted and (not lower or lower & between):
             ids.append(item["id"])
     return ids
-
-
-def _id_of(which: str, rows: list[Item]) -> str:
-    """The id of what is to be answered. Raises UsageError where several are meant."""
-    theirs = [one for one in rows if _is_of(one, {which.lower()})]
-    named = [one for one in rows if one["id"].upper().endswith(which.upper())]
-    if theirs and len(which) >= _CODE_MIN and any(one not in theirs for one in named):
-        # An agent that has such a name must not get the yes that another's item was to get.
-        raise UsageError(
-            f"{which} is an agent, and the end of an item's id", hint="give more of the id"
-        )
-    if len(theirs) > 1:
-        ids = ", ".join(one["id"][-8:] for one in theirs)
-        raise UsageError(f"{which} waits for {len(theirs)} answers: {ids}", hint="relay items")
-    if theirs:
-        return str(theirs[0]["id"])
-    if named:
-        return which
-    if which.lower() in ("yes", "no"):
-        raise UsageError("the choice stands last", hint="a remark is given with --note TEXT")
-    raise NotFound(f"{which} asks nothing of you now", hint="what waits: relay items")
 
 
 def ask(name: str, kind: str, asked: Json, patience: float = _PATIENCE) -> Json:

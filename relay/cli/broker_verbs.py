@@ -35,7 +35,6 @@ _AGAIN = 30
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     group = verb(
         verbs,
         "broker",
@@ -63,7 +62,6 @@ def add(verbs: Parser) -> None:
 
 
 def status_verb(options: Any) -> int:
-    """``relay broker status``."""
     found = broker_status(Home.from_env())
     if options.json:
         names = ("running", "pid", "socket", "home", "version", "uptime_s", "problem")
@@ -74,7 +72,6 @@ def status_verb(options: Any) -> int:
 
 
 def run_verb(options: Any) -> int:
-    """``relay broker run``."""
     home = Home.from_env()
     if not may_start(home):
         raise only_the_person("run the broker")
@@ -168,7 +165,6 @@ def _succeeded(home: Home, pid: int) -> bool:
 
 
 def install_verb(options: Any) -> int:
-    """``relay broker install``."""
     home = Home.from_env()
     check_person(home, "install the broker as a service")
     path, text, start = launchd(home) if sys.platform == "darwin" else systemd(home)

@@ -11,7 +11,7 @@ from relay.cli import output
 from relay.cli.parser import Parser
 from relay.cli.verbs import ALIASES, GONE, MEANT, every, group_of, help_text, is_verb
 from relay.core import signals
-from relay.core.errors import EXIT_USAGE, RelayError, UsageError
+from relay.core.errors import EXIT_USAGE, RelayError, UsageError, nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,16 +100,14 @@ def unknown_verb(verb: str) -> UsageError:
         top = Parser("relay")
         top.add_argument("--version", action="store_true")
         return top.unknown_option(verb.partition("=")[0])
-    import difflib
-
     if verb.lower() in GONE:
         return UsageError(f"there is no verb {verb!r} any more", hint=GONE[verb.lower()])
     meant = {**MEANT, **ALIASES}
     if verb.lower() in meant:
         hint = f"did you mean relay {meant[verb.lower()]}?"
         return UsageError(f"there is no verb {verb!r}", hint=hint)
-    close = difflib.get_close_matches(verb, every(), n=1, cutoff=0.5)
-    hint = f"did you mean relay {close[0]}?" if close else "relay help lists the verbs"
+    close = nearest(verb, every())
+    hint = f"did you mean relay {close}?" if close else "relay help lists the verbs"
     return UsageError(f"there is no verb {verb!r}", hint=hint)
 
 

@@ -50,7 +50,6 @@ from relay.core.errors import ConfigError, NotFound, UsageError
 from relay.core.files import changed_files
 from relay.core.paths import Home
 from relay.core.processes import own_place
-from relay.directive.escape import clean
 from relay.hooks.hook_files import is_hook_file
 
 #: Stands for the names that a file registers when it runs.
@@ -60,7 +59,6 @@ _UNTOLD = "what it registers is not known: relay config check runs it and says m
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     said = (
         "Let a configuration or hook file run with its present content. A changed one asks again."
     )
@@ -140,13 +138,13 @@ def run_trust(args: Options) -> int:
     if args.json:
         output.as_json(record)
         return 0
-    output.data(f"file          {clean(file.path)}")
+    output.data(f"file          {file.path}")
     output.data(f"sha256        {file.sha256}")
     if not runs:
         output.data(f"patterns      {_names(patterns)}")
     for title, given in (("hooks", found.hooks), *more.items()):
         if isinstance(given, dict):
-            output.data(f"{title:<14}{clean(_table(given))}")
+            output.data(f"{title:<14}{_table(given)}")
         elif given is not None:
             output.data(f"{title:<14}{_names(given)}")
     for line in runs:
@@ -154,15 +152,15 @@ def run_trust(args: Options) -> int:
     for path, sha256 in hashes.items():
         output.data(f"program       {path}  {sha256[:12]}")
     for path in changed:
-        output.data(f"changed       {clean(path)}")
+        output.data(f"changed       {path}")
     by = f"{'' if trusted else ', taken back'}, from {record['via']}" if record["via"] else ""
-    output.data(f"trusted       {_trust_word(home, file)}{clean(by)}")
+    output.data(f"trusted       {_trust_word(home, file)}{by}")
     for line in record["problems"]:
-        _say(f"! {line}")
+        output.note(f"! {line}")
     if UNKNOWN in found.patterns:
-        _say(f"! {_UNTOLD if trusted else _UNREAD}")
+        output.note(f"! {_UNTOLD if trusted else _UNREAD}")
     if args.show and not trusted:
-        _say(f"To let it run: relay trust {shlex.quote(file.path)}")
+        output.note(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
 
 
@@ -207,8 +205,8 @@ def _refused(file: ConfigFile, mistakes: list[str], end: str) -> ConfigError:
     if len(mistakes) == 1:
         return ConfigError(f"{mistakes[0]}; {end}", details=details)
     for line in mistakes:
-        _say(line)
-    return ConfigError(f"{clean(file.path)} has {len(mistakes)} mistakes, {end}", details=details)
+        output.note(line)
+    return ConfigError(f"{file.path} has {len(mistakes)} mistakes, {end}", details=details)
 
 
 # -- config show, config check
@@ -241,60 +239,42 @@ def run_check(args: Options) -> int:
     home = Home.from_env()
     file = _file(args.path)
     of_feature = door.file_of_feature(file)
+    trusted = is_trusted(home, file.path, file.sha256)
+    record: dict[str, Any] = {"path": file.path, "sha256": file.sha256, "ok": True}
+    warnings: list[str] = []
     if of_feature is not None:
-        return _check_other(home, file, of_feature.counts, args)
-    executed = is_trusted(home, file.path, file.sha256)
-    patterns, hooks = list[str](), list[str]()
-    if executed:
-        try:
-            loaded = load(file, home=home)
-        except ConfigError as error:
-            raise _refused(file, mistakes_of(error), "so it cannot be used") from None
-        patterns, hooks = manifest_of(loaded).patterns, _hooks(loaded)
-        warnings = _warnings(loaded)
-        said = f"no mistake found (patterns: {len(patterns)}, hooks: {len(hooks)})"
+        held = ", ".join(f"{name}: {number}" for name, number in of_feature.counts.items())
+        said = f"no mistake found ({held})"
+        record |= {**of_feature.counts, "trusted": trusted}
     else:
-        compile_config(file)
+        patterns, hooks = list[str](), list[str]()
         mistakes = Mistakes(file.path, file.data.decode(errors="replace"))
-        check_spelling(file.data, mistakes)
+        if not trusted:
+            compile_config(file)
         try:
-            mistakes.check()
+            if trusted:
+                loaded = load(file, home=home)
+                patterns, hooks = manifest_of(loaded).patterns, _hooks(loaded)
+                warnings = _warnings(loaded)
+                said = f"no mistake found (patterns: {len(patterns)}, hooks: {len(hooks)})"
+            else:
+                check_spelling(file.data, mistakes)
+                mistakes.check()
+                warnings = ["it is not trusted, so it did not run: syntax and keys were checked"]
+                said = "no mistake found in its syntax and keys; it did not run, because it is not"
+                said += " trusted"
         except ConfigError as error:
             raise _refused(file, mistakes_of(error), "so it cannot be used") from None
-        warnings = ["it is not trusted, so it did not run: syntax and keys were checked"]
-        said = "no mistake found in its syntax and keys; it did not run, because it is not trusted"
+        record |= {"executed": trusted, "patterns": patterns, "hooks": hooks, "warnings": warnings}
     if args.json:
-        output.as_json(
-            {
-                "path": file.path,
-                "sha256": file.sha256,
-                "ok": True,
-                "executed": executed,
-                "patterns": patterns,
-                "hooks": hooks,
-                "warnings": warnings,
-            }
-        )
+        output.as_json(record)
         return 0
-    output.data(f"{clean(file.path)}: {said}")
-    if not executed:
-        _say(f"To let it run: relay trust {shlex.quote(file.path)}")
+    output.data(f"{file.path}: {said}")
+    if not trusted:
+        output.note(f"To let it run: relay trust {shlex.quote(file.path)}")
         return 0
     for warning in warnings:
-        _say(f"! {warning}")
-    return 0
-
-
-def _check_other(home: Home, file: ConfigFile, counts: dict[str, int], args: Options) -> int:
-    trusted = is_trusted(home, file.path, file.sha256)
-    if args.json:
-        record = {"path": file.path, "sha256": file.sha256, "ok": True, **counts}
-        output.as_json({**record, "trusted": trusted})
-    else:
-        held = ", ".join(f"{name}: {number}" for name, number in counts.items())
-        output.data(f"{clean(file.path)}: no mistake found ({held})")
-        if not trusted:
-            _say(f"To let it run: relay trust {shlex.quote(file.path)}")
+        output.note(f"! {warning}")
     return 0
 
 
@@ -342,8 +322,7 @@ def _trust_word(home: Home, file: ConfigFile) -> str:
 
 
 def _names(names: list[str]) -> str:
-    # From a file that nobody may have read yet: it must not be able to draw on the terminal.
-    return clean(", ".join(names)) or "none"
+    return ", ".join(names) or "none"
 
 
 def _hooks(loaded: LoadedConfig) -> list[str]:
@@ -399,11 +378,11 @@ def _print_record(record: dict[str, Any]) -> None:
         value = "-" if entry["value"] is None else entry["value"]
         if isinstance(value, dict):
             value = _table(value)
-        output.data(f"{key:<13} {clean(str(value))}  ({clean(entry['from'])})")
+        output.data(f"{key:<13} {value}  ({entry['from']})")
     for warning in record["warnings"]:
-        _say(f"! {warning}")
+        output.note(f"! {warning}")
     if record["trusted"] in ("no", "changed"):
-        _say("It does not run, so the defaults apply. To let it run: relay trust")
+        output.note("It does not run, so the defaults apply. To let it run: relay trust")
 
 
 def _table(value: dict[str, object]) -> str:
@@ -412,7 +391,3 @@ def _table(value: dict[str, object]) -> str:
 
 def _shown(item: object) -> str:
     return json.dumps(item, ensure_ascii=False) if isinstance(item, dict) else str(item)
-
-
-def _say(text: str) -> None:
-    output.note(clean(text))

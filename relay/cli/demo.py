@@ -7,19 +7,14 @@ from relay.cli.verbs import verb
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(verbs, "demo")
     parser.set_defaults(run=run)
 
 
 def run(_: Options) -> int:
     """Play the demo; 0 when every message was seen."""
-    import signal
-    import sys
-
+    from relay.cli.exports import cleared_up
     from relay.demo.stage import perform
 
-    # Unlike Ctrl-C they would end Python at once, and leave the demo's agents behind.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    return perform(lambda line: print(line, flush=True))
+    with cleared_up():
+        return perform(lambda line: print(line, flush=True))

@@ -46,7 +46,7 @@ from relay.core.build import build, is_older
 from relay.core.errors import RelayError
 from relay.core.features import installed, unloadable
 from relay.core.log import Log
-from relay.core.paths import SOCKET_PATH_MAX, Home
+from relay.core.paths import Home
 from relay.core.processes import ancestry
 from relay.core.visible import visible
 from relay.directive.redact import redact
@@ -54,6 +54,7 @@ from relay.hooks.events import HookEventName
 from relay.protocol.agent_ops import AGENTS
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
+_ASCII_MARKS = {"ok": "ok", "warn": "! ", "bad": "X ", "absent": "- "}
 #: How long the broker may take to accept a connection, in seconds.
 BROKER_TIMEOUT = 1.0
 #: Bytes that are free below which relay soon cannot, or cannot, store messages.
@@ -89,7 +90,6 @@ _HIDDEN = Check(
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     said = "Say what is installed, what works here and what to run next."
     parser = verb(verbs, "doctor", description=said)
     safe = "fix what is safe to fix: files that others can write to, what dead runs left"
@@ -109,14 +109,14 @@ def run(args: Options) -> int:
         rows = [asdict(check) for check in checks]
         output.as_json({"ok": not bad, "checks": rows, "mended": mended, "next": next_step})
         return int(bad)
-    marks = _marks()
+    marks = _ASCII_MARKS if output.only_ascii() else _MARKS
     width = max(len(check.name) for check in checks)
     for check in checks:
         prose(visible(f"{marks[check.level]} {check.name:<{width}}  {check.text}"))
         if check.hint:
             prose(visible(f"  {'':<{width}}  {check.hint}"))
         if check.fix:
-            output.data(visible(f"  {'':<{width}}  -> {check.fix}"))
+            output.data(f"  {'':<{width}}  -> {check.fix}")
     output.data("")
     for one in mended:
         prose(visible(f"Mended: {one}"))
@@ -140,27 +140,16 @@ def _next_step(checks: list[Check]) -> str:
     return "relay demo"
 
 
-def _marks() -> dict[str, str]:
-    encoding = sys.stdout.encoding or "ascii"
-    try:
-        "".join(_MARKS.values()).encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return {"ok": "ok", "warn": "! ", "bad": "X ", "absent": "- "}
-    return _MARKS
-
-
 def examine(home: Home, cwd: str) -> list[Check]:
     """Every check, in the order in which it is shown. None of them can raise."""
     checks: list[Check] = []
     for name, function in (
         ("python", _python),
         ("screen", _screen),
-        ("sqlite", _sqlite),
+        ("sqlite", lambda: Check("sqlite", "ok", f"SQLite {sqlite3.sqlite_version}")),
         ("state", lambda: _state(home)),
         ("space", lambda: _space(home)),
-        ("socket", lambda: _socket(home)),
         ("broker", lambda: _broker(home)),
-        ("terminal", _terminal),
         ("config", lambda: _config(home, cwd)),
     ):
         checks.append(_guarded(name, function))
@@ -263,13 +252,6 @@ def _screen() -> Check:
     return Check("screen", "ok", f"pyghostty {_distribution('pyghostty') or ''}".strip())
 
 
-def _sqlite() -> Check:
-    text = f"SQLite {sqlite3.sqlite_version}"
-    if sqlite3.sqlite_version_info < (3, 51, 3):
-        text += ", before 3.51.3: harmless here, because only the broker writes"
-    return Check("sqlite", "ok", text)
-
-
 def _state(home: Home) -> Check:
     path = home.root
     while not os.path.lexists(path) and os.path.dirname(path) != path:
@@ -345,20 +327,6 @@ def mend(home: Home) -> list[str]:
     return done
 
 
-def _socket(home: Home) -> Check:
-    length = len(os.fsencode(home.session_socket("0" * 26)))
-    if length > SOCKET_PATH_MAX:
-        return Check(
-            "socket",
-            "bad",
-            f"the path of a socket would have {length} bytes, more than {SOCKET_PATH_MAX}",
-            "set RELAY_HOME to a shorter path",
-        )
-    if not os.path.isdir(home.run):
-        return Check("socket", "ok", f"{home.run} (made on first use)")
-    return Check("socket", "ok", home.run)
-
-
 def _broker(home: Home) -> Check:
     try:
         with connect(home, start=False, deadline=BROKER_TIMEOUT) as client:
@@ -375,14 +343,6 @@ def _broker(home: Home) -> Check:
         if (reason := failure_since(home, 0)) is not None:
             return Check("broker", "bad", f"did not start: {reason.message}", reason.hint)
     return Check("broker", "ok", "not running; it starts when it is needed")
-
-
-def _terminal() -> Check:
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        return Check("terminal", "ok", os.environ.get("TERM", "unknown kind"))
-    return Check(
-        "terminal", "warn", "this is not a terminal", "relay wrap is at its best in a terminal"
-    )
 
 
 def _config(home: Home, cwd: str) -> Check:

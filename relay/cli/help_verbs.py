@@ -36,7 +36,6 @@ Every verb of `relay` with what it takes. `relay help VERB` prints the same in a
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     said = verb(verbs, "help", "relay help\n  relay help send\n  relay help hooks list")
     said.add_argument(
         "words", nargs="*", metavar="VERB", offers="verbs", help="the verb to explain"
@@ -240,7 +239,6 @@ def parsers() -> Iterator[Parser]:
 
 
 def reference() -> str:
-    """The whole reference, in Markdown."""
     parts = [_HEAD, "\n## Exit statuses\n\n| status | meaning |\n|---|---|\n"]
     parts += [f"| {status} | {_cell(text)} |\n" for status, text in MEANINGS_OF_STATUS.items()]
     for parser in parsers():

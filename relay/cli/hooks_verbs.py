@@ -50,7 +50,6 @@ _USUAL: dict[HookEventName, dict[str, Any]] = {
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     group = verb(
         verbs,
         "hooks",
@@ -234,7 +233,6 @@ def run_test(options: Options) -> int:
 
 
 def run_fire(options: Options) -> int:
-    """Run the hooks of an agent that runs, in its session."""
     fields = _input(options)
     with connect(Home.from_env()) as client:
         record = fire(

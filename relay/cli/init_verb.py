@@ -55,7 +55,6 @@ hooks = {
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     init = verb(verbs, "init")
     init.add_argument("--force", action="store_true", help="replace an existing file")
     for name, (text, _) in door.tables("INIT").items():
@@ -82,7 +81,7 @@ def run_init(args: Options) -> int:
         output.as_json({"path": path, "next": next_steps})
         return 0
     output.data(path)
-    output.note(f"Edit it. It runs only once you have said so: {next_steps[0]}")
+    output.note(f"Edit it. It runs only once you trust it: {next_steps[0]}")
     output.note(f"Then start an agent with it: {next_steps[1]}")
     return 0
 

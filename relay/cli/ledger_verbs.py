@@ -23,7 +23,6 @@ _KINDS = "SELECT kind, count(*) AS events FROM events GROUP BY kind ORDER BY eve
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     group = verb(
         verbs,
         "ledger",
@@ -73,7 +72,6 @@ def _readable() -> Home:
 
 
 def query_verb(options: Any) -> int:
-    """``relay ledger query``."""
     from relay.ledger.reading import PATIENCE, query
 
     home = _readable()
@@ -108,7 +106,6 @@ def _distinct(names: tuple[str, ...]) -> list[str]:
 
 
 def export_verb(options: Any) -> int:
-    """``relay ledger export``."""
     from contextlib import closing
 
     from relay.cli.exports import export_target
@@ -133,14 +130,13 @@ def export_verb(options: Any) -> int:
 
 
 def reindex_verb(options: Any) -> int:
-    """``relay ledger reindex``."""
     number, begin, more = 0, True, True
-    with connect(Home.from_env()) as client, progress.on_stderr(data_on_stdout=False) as bar:
+    with connect(Home.from_env()) as client, progress.on_stderr() as bar:
         while more:
             step = client.request(REINDEX, begin=begin, deadline=_STEP_WITHIN)
             begin, more = False, step["more"]
             number += step["indexed"]
-            bar.show(number, None, f"{number} texts")
+            bar.show(f"{number} texts")
     output.data(f"{number} texts are indexed")
     return 0
 

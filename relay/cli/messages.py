@@ -37,7 +37,6 @@ _FOLLOW_CHECK = 30.0
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     inbox = verb(
         verbs,
         "inbox",
@@ -114,7 +113,6 @@ def cancel_verb(options: Any) -> int:
 
 
 def inbox_verb(options: Any) -> int:
-    """``relay inbox``."""
     with connect(Home.from_env()) as client:
         if options.follow:
             return _follow(client, options)
@@ -209,14 +207,12 @@ def _next_news(client: BrokerClient) -> None:
 
 
 def sent_verb(options: Any) -> int:
-    """``relay sent``."""
     answer = request(SENT, name=options.name, limit=options.limit, **output.speaker())
     table.messages(answer, options.json, f"{answer['name']} has sent nothing")
     return 0
 
 
 def history_verb(options: Any) -> int:
-    """``relay history``."""
     answer = request(
         HISTORY,
         agent=options.agent,
@@ -236,27 +232,19 @@ def history_verb(options: Any) -> int:
 
 
 def show_verb(options: Any) -> int:
-    """``relay show``."""
     if options.thread:
         table.conversation(request(HISTORY, about=options.id, **output.speaker()), options.json, "")
         return 0
     row = request(SHOW, id=options.id, **output.speaker())["message"]
-    shown: Json = {
-        "id": row["id"],
-        "from": row["from"],
-        "from_kind": row["from_kind"],
+    plain = ("id", "from", "from_kind", "body", "mode", "thread", "cause", "via", "noted")
+    shown: Json = {name: row.get(name) for name in plain}
+    shown |= {
         "to": [one["to"] for one in row["deliveries"]],
-        "body": row["body"],
-        "mode": row["mode"],
-        "thread": row["thread"],
         "attributes": row.get("attributes", {}),
-        "cause": row.get("cause"),
-        "via": row.get("via"),
         "created_at": output.iso(row["created_ms"]),
         "deliveries": [output.shaped(one, _DELIVERY) for one in row["deliveries"]],
         "dispatches": row.get("dispatches", []),
         "evaluations": row.get("evaluations", []),
-        "noted": row.get("noted"),
     }
     shown |= {name: one for name, one in row.items() if name in ("turn", "session")}
     outside = row.get("outside")

@@ -97,18 +97,11 @@ def lines(text: str) -> None:
 
 
 def styled(rows: Iterable[list[tuple[str, Json]]]) -> None:
-    """Rows of texts with their styles (relay.screen.styled_rows) on stdout.
-
-    A pattern that a style divides is broken, too: such a row is shown without styles.
-    """
+    """Rows of texts with their styles (relay.screen.styled_rows) on stdout."""
     from relay.screen.styled_rows import sgr
 
     for row in rows:
-        plain = visible("".join(text for text, _ in row))
-        if "".join(visible(text) for text, _ in row) == plain:
-            drawn = ((sgr(style), visible(text)) for text, style in row)
-            plain = "".join(f"{how}{text}\x1b[0m" if how else text for how, text in drawn)
-        _write(plain)
+        _pieces((text, sgr(style)) for text, style in row)
 
 
 def coloured() -> bool:
@@ -119,12 +112,19 @@ def coloured() -> bool:
 
 def toned(pieces: Iterable[tuple[str, str]]) -> None:
     """One line on stdout of texts with their tones (relay.core.visible), in colour where that may
-    be. A pattern that a tone divides is broken, too: such a line is shown without colours."""
+    be."""
+    colours = SGR if coloured() else {}
+    _pieces((text, f"\x1b[{colours[how]}m" if how in colours else "") for text, how in pieces)
+
+
+def _pieces(pieces: Iterable[tuple[str, str]]) -> None:
+    """One line of texts, each after the sequence that styles it. A pattern that a style divides is
+    broken, too: such a line is shown without styles."""
     pieces = list(pieces)
     plain = visible("".join(text for text, _ in pieces))
-    shown = [(visible(text), SGR.get(tone)) for text, tone in pieces]
-    if coloured() and "".join(text for text, _ in shown) == plain:
-        plain = "".join(f"\x1b[{how}m{text}\x1b[0m" if how else text for text, how in shown)
+    shown = [(visible(text), how) for text, how in pieces]
+    if "".join(text for text, _ in shown) == plain:
+        plain = "".join(f"{how}{text}\x1b[0m" if how else text for text, how in shown)
     _write(plain)
 
 
@@ -134,7 +134,6 @@ def _write(text: str) -> None:
 
 
 def flush() -> None:
-    """Write out what ``data`` has buffered."""
     with writing():
         sys.stdout.flush()
 
@@ -148,6 +147,15 @@ def note(text: str) -> None:
     sys.stderr.write(visible(text) + "\n")
 
 
+def asked(question: str) -> str | None:
+    """What the person answers at the terminal, in one line; None at the end of the input."""
+    flush()
+    sys.stderr.write(f"{visible(question)} ")
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    return line.strip() if line else None
+
+
 def agreed(question: str, *, yes: bool = False) -> bool:
     """Whether the person agrees, in words at the terminal or by ``yes``. Raises UsageError where
     nobody can be asked."""
@@ -157,23 +165,20 @@ def agreed(question: str, *, yes: bool = False) -> bool:
         raise UsageError(
             "this must be confirmed, and there is no terminal to ask on", hint="give --yes"
         )
-    sys.stderr.write(visible(f"{question} [y/N] "))
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return (asked(f"{question} [y/N]") or "").lower() in ("y", "yes")
 
 
 def as_json(value: object) -> None:
-    """``value`` as one JSON document on stdout."""
     import json
 
-    _write(_escaped(json.dumps(value, ensure_ascii=_ascii_only(), indent=2)))
+    _write(_escaped(json.dumps(value, ensure_ascii=only_ascii(), indent=2)))
 
 
 def as_json_line(value: object) -> None:
     """``value`` as one line of JSON on stdout, at once."""
     import json
 
-    _write(_escaped(json.dumps(value, ensure_ascii=_ascii_only())))
+    _write(_escaped(json.dumps(value, ensure_ascii=only_ascii())))
     flush()
 
 
@@ -189,7 +194,8 @@ def _json_escape(char: str) -> str:
     return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
 
 
-def _ascii_only() -> bool:
+def only_ascii() -> bool:
+    """Whether stdout may lack other characters."""
     return (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
 
 
@@ -206,14 +212,12 @@ def error(failure: RelayError, *, in_json: bool) -> None:
 
 
 def state_text(row: Mapping[str, object]) -> str:
-    """``state`` or ``state (reason)``."""
     if row["state"] is None:
         return "-"  # it was sent to nobody
     return f"{row['state']} ({row['reason']})" if row.get("reason") else str(row["state"])
 
 
 def summary(body: str | None) -> str:
-    """The body on one line, shortened."""
     text = " ".join((body or "").split())
     return text if len(text) <= _BODY_SHOWN else text[: _BODY_SHOWN - 1] + "…"
 

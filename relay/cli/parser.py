@@ -7,7 +7,7 @@ the clock, for ``moment``, and prints only the help.
 
 from __future__ import annotations
 
-from relay.core.errors import UsageError
+from relay.core.errors import UsageError, nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +122,6 @@ class Parser:
     # -- declaring
 
     def add_argument(self, *names: str, **how: Any) -> None:
-        """An option or a word."""
         self.arguments.append(_Argument(names, how))
 
     def gone(self, name: str, instead: str) -> None:
@@ -146,7 +145,6 @@ class Parser:
         return self._metavar or "|".join(self.verbs)
 
     def add_parser(self, name: str, **how: Any) -> Parser:
-        """A verb of this group."""
         self.verbs[name] = Parser(f"{self.prog} {name}", **how)
         return self.verbs[name]
 
@@ -238,10 +236,11 @@ class Parser:
         if name in self._gone:
             return UsageError(f"there is no option {name} any more", hint=self._gone[name])
         if len(name) == 2:  # -v: every other short option is as near, what it abbreviates is not
-            close = [option for option in self._options() if option.startswith(f"-{name}")][:1]
+            starts = (option for option in self._options() if option.startswith(f"-{name}"))
+            close = next(starts, None)
         else:
-            close = _nearest(name, self._options())
-        hint = f"did you mean {close[0]}?" if close else f"{self.prog} --help"
+            close = nearest(name, self._options())
+        hint = f"did you mean {close}?" if close else f"{self.prog} --help"
         if self.stops:
             hint += " (options of the program itself go after its name)"
         return UsageError(f"there is no option {name}", hint=hint)
@@ -266,7 +265,7 @@ class Parser:
                 values[argument.name] = self._value(argument, plain[0])
                 plain = plain[1:]
             elif many is None:
-                known = ", ".join(argument.how.get("choices", ()))
+                known = argument.how.get("help", "") if "choices" in argument.how else ""
                 missing.append(f"{argument.shown} ({known})" if known else argument.shown)
         if missing:
             raise self._wrong(f"missing: {', '.join(missing)}")
@@ -348,7 +347,6 @@ class Parser:
         return "\n".join(lines) + "\n"
 
     def print_help(self) -> int:
-        """Print the help, as wide as the terminal is."""
         import shutil
         import sys
 
@@ -360,15 +358,9 @@ class Parser:
 def not_among(word: str, known: Iterable[str], otherwise: str) -> UsageError:
     """The error for a word that is not one of ``known``, with the nearest of them as its hint."""
     known = list(known)
-    close = _nearest(word, known)
-    hint = f"did you mean {close[0]}?" if close else otherwise
+    close = nearest(word, known)
+    hint = f"did you mean {close}?" if close else otherwise
     return UsageError(f"{word!r} is not one of {', '.join(known)}", hint=hint)
-
-
-def _nearest(word: str, known: list[str]) -> list[str]:
-    import difflib
-
-    return difflib.get_close_matches(word, known, n=1)
 
 
 # -- types of arguments
@@ -382,7 +374,7 @@ def wait_seconds(text: str) -> float:
     number = text[:-1] if unit else text
     plain = number.replace(".", "", 1).isdecimal() and number[:1] != "." and number[-1:] != "."
     seconds = float(number) * (unit or 1) if plain else -1.0
-    if not 0 <= seconds <= 86400 * 30:
+    if not 0 <= seconds <= 86400:
         raise BadValue(f"{text!r} is not a number of seconds (30, 1.5, 10m, 2h)")
     return seconds
 
@@ -395,7 +387,6 @@ def count(text: str) -> int:
 
 
 def port(text: str) -> int:
-    """The number of a TCP port."""
     if not text.isdecimal() or not 0 < int(text) <= 65_535:
         raise BadValue(f"{text!r} is not a port: 1 to 65535")
     return int(text)

@@ -18,7 +18,7 @@ from relay.protocol.message_ops import INBOX, READ, SEND, WAIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from relay.cli.output import Json
@@ -42,7 +42,6 @@ _LOOK = 1.0
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     _add_ask(verbs)
     parser = verb(
         verbs,
@@ -117,7 +116,6 @@ def _add_ask(verbs: Parser) -> None:
 
 
 def ask_verb(options: Any) -> int:
-    """``relay ask``."""
     if options.to is None:
         options.to = options.name
     elif options.text is None:
@@ -167,7 +165,10 @@ def _wait(client: BrokerClient, answer: MessageSent, options: Any) -> int:
         # At once: whoever stops waiting has the id, and knows what it is waiting for.
         _print_sent(answer, in_json=False)
         output.flush()
-    found = _wait_until_seen(client, answer["id"], options.wait)
+    seconds: float = options.wait
+    found = client.request(
+        WAIT, deadline=seconds + 30, id=answer["id"], timeout=seconds, **output.speaker()
+    )
     before = {row["to"]: output.state_text(row) for row in answer["deliveries"]}
     if options.json:
         _print_sent({**answer, "deliveries": found["deliveries"], "done": found["done"]}, True)
@@ -193,8 +194,7 @@ def _await_answer(client: BrokerClient, sent: MessageSent, options: Any, *, quie
         for row in sent["deliveries"]:
             if not quiet or row["reason"]:
                 output.note(f"{row['to']}: {output.state_text(row)}")
-    tell = (lambda text: None) if options.json else output.note
-    found = _wait_for_answers(client, sent, options.answer, tell)
+    found = _wait_for_answers(client, sent, options.answer, quiet=options.json)
     answers, rows = found.get("answers", []), found["deliveries"]
     if options.json:
         _print_sent({**sent, "deliveries": rows, "done": found["done"], "answers": answers}, True)
@@ -238,22 +238,11 @@ def _print_answers(
             output.note(f"{row['to']}: {output.state_text(row)}, no answer")
 
 
-def _wait_until_seen(client: BrokerClient, id_: str, seconds: float) -> WaitResult:
-    end = time.monotonic() + seconds
-    while True:
-        left = max(0.0, end - time.monotonic())
-        # In pieces, so that the request's own deadline never ends a long wait.
-        step = min(left, 600.0)
-        found = client.request(WAIT, deadline=step + 30, id=id_, timeout=step, **output.speaker())
-        if found["done"] or left <= step:
-            return found
-
-
 def _wait_for_answers(
-    client: BrokerClient, sent: MessageSent, seconds: float, tell: Callable[[str], None]
+    client: BrokerClient, sent: MessageSent, seconds: float, *, quiet: bool
 ) -> WaitResult:
-    """What ``wait`` says once all have answered or never will, or the time is up. ``tell`` gets
-    what keeps an agent from it meanwhile."""
+    """What ``wait`` says once all have answered or never will, or the time is up. Unless ``quiet``
+    it is said meanwhile what keeps an agent from it."""
     from relay.ui.watching import Watching
 
     end = time.monotonic() + seconds
@@ -266,9 +255,9 @@ def _wait_for_answers(
         while True:
             for row in rows:
                 stalled = row.get("state") == "busy" and row.get("reason")  # busy has no other
-                if stalled or row.get("state") in _HINDERED:
+                if not quiet and (stalled or row.get("state") in _HINDERED):
                     if told.get(row["name"]) != (now := output.state_text(row)):
-                        tell(f"{row['name']}: {now}")
+                        output.note(f"{row['name']}: {now}")
                     told[row["name"]] = now
             # Waiting at the broker, so that nobody else is told of an answer that will not come.
             left = max(0.0, end - time.monotonic())

@@ -13,6 +13,7 @@ from relay.cli import output
 from relay.cli.answer_verbs import show_questions
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
+from relay.cli.wrap import add_agent_options, check_writable
 from relay.config import names
 from relay.config.spawned_agents import FLAGS, OPTIONS, Spawn, record_of, spawned
 from relay.core.errors import RelayError, UsageError
@@ -25,7 +26,6 @@ _PATHS = ("config", "write")
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     one = verb(
         verbs,
         "spawn",
@@ -36,28 +36,8 @@ def add(verbs: Parser) -> None:
     one.add_argument("name", nargs="?", metavar="NAME", help="what others call it")
     one.add_argument("command", nargs="*", metavar="COMMAND", help="after --: what to run")
     one.add_argument("--name", dest="called", metavar="NAME", help="its name, as an option")
-    one.add_argument("--task", metavar="TEXT", help="what it works on")
     one.add_argument("--cwd", metavar="FOLDER", help="where it works (here)")
-    one.add_argument("--config", metavar="FILE", help="use this configuration")
-    one.add_argument("--role", metavar="R[,R]", help="its role: @relay:ROLE reaches it")
-    one.add_argument("--join", metavar="C[,C]", help="channels to join")
-    one.add_argument("--type", metavar="HOW", help="how messages are typed: line or paste")
-    one.add_argument("--hear", action="store_true", help="COMMAND is a shell: hear what it shows")
-    one.add_argument(
-        "--confine", action="store_true", help="have the kernel let it write only in its folder"
-    )
-    one.add_argument(
-        "--intent",
-        metavar="INTENT",
-        offers="intents",
-        help="have the kernel let it write only what this intent allows",
-    )
-    one.add_argument(
-        "--write",
-        action="append",
-        metavar="PATH",
-        help="with --confine or --intent: this, too; can be given again",
-    )
+    add_agent_options(one)
     one.add_argument("--no-wait", action="store_true", help="do not wait until it is ready")
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=spawn_verb)
@@ -99,7 +79,6 @@ def add(verbs: Parser) -> None:
 
 
 def spawn_verb(options: Any) -> int:
-    """``relay spawn``."""
     home = Home.from_env()
     if options.called and options.name:  # what stands in its place is the command
         options.command = [options.name, *options.command]
@@ -108,10 +87,7 @@ def spawn_verb(options: Any) -> int:
         raise UsageError("it needs a name", hint="relay spawn Bob -- claude")
     if not options.command:
         raise UsageError("no COMMAND to run", hint=f"relay spawn {options.name} -- claude")
-    if options.write and options.intent is None and not options.confine:
-        raise UsageError(
-            "--write without --confine or --intent", hint="without these it may write everything"
-        )
+    check_writable(options)
     words = [f"--{flag}" for flag in FLAGS if getattr(options, flag)]
     for option in OPTIONS:
         given = getattr(options, option)
@@ -134,7 +110,6 @@ def spawn_verb(options: Any) -> int:
 
 
 def attach_verb(options: Any) -> int:
-    """``relay attach``."""
     from relay.ui.attached_terminal import attach
 
     home = Home.from_env()
@@ -147,7 +122,6 @@ def attach_verb(options: Any) -> int:
 
 
 def resume_verb(options: Any) -> int:
-    """``relay resume``."""
     home = Home.from_env()
     check_person(home, "resume agents")
     rows, worst = [], 0
@@ -209,7 +183,7 @@ def release_verb(options: Any) -> int:
     if options.json:
         output.as_json(rows[0] if len(options.names) == 1 and not options.all else rows)
     elif not chosen:
-        output.note("no agent that was spawned runs")
+        output.note("no spawned agent is running")
     return worst
 
 

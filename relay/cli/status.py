@@ -35,7 +35,6 @@ _FIELDS = (
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     agents = verb(verbs, "agents", "relay agents\n  relay agents --live --json")
     agents.add_argument("--live", action="store_true", help="only those that are running now")
     agents.add_argument("--json", action="store_true", help="print JSON")
@@ -46,7 +45,6 @@ def add(verbs: Parser) -> None:
 
 
 def agents_verb(options: Any) -> int:
-    """``relay agents``."""
     answer = request(AGENTS)
     rows, elsewhere = answer["agents"], answer.get("elsewhere", [])
     if options.live:
@@ -116,8 +114,8 @@ def status_verb(options: Any) -> int:
         return 0
     if not found["problem"]:  # else nobody knows who runs
         _print_agents_now(rows)
-    if waiting or found["held"]:
-        output.toned([(waiting or f"{found['held']:,} held", "need"), (": relay items", "")])
+    if waiting:
+        output.toned([(waiting, "need"), (": relay items", "")])
     _print_work(found)
     from relay.core.features import modules  # functools: relay agents does without
 
@@ -157,7 +155,9 @@ def _print_agents_now(rows: list[AgentRow]) -> None:
         for remark in row["notes"]:
             output.data(f"  ! {remark}")
     gone = len(rows) - len(here)
+    kept = sum(row["unread"] for row in rows if row["state"] == "gone")
     ended = f"{gone} that ended" if gone else ""
+    ended += f", with {kept:,} unread" if kept else ""
     if not here:
         hint = "relay wrap --name Bob -- claude starts one"
         output.data(f"no agent runs{ended and f' ({ended})'}: {hint}")
@@ -168,7 +168,9 @@ def _print_agents_now(rows: list[AgentRow]) -> None:
 def _print_work(found: Json) -> None:
     """What is under way beside the agents themselves."""
     queued = sum(number for name, number in found["counts"].items() if name != "events")
-    if queued := queued - found["held"]:
+    # What is kept for agents that have ended stands with them.
+    kept = sum(row["unread"] for row in found["agents"] if row["state"] == "gone")
+    if (queued := queued - found["held"] - kept) > 0:
         plural = "" if queued == 1 else "s"
         output.data(f"{queued:,} message{plural} on the way: relay history")
     if any(found["dispatches"].values()):
@@ -225,9 +227,10 @@ def _asked(home: Home) -> tuple[Json, list[AgentRow], str]:
     try:
         with connect(home, start=False, deadline=_ANSWER_WITHIN) as client:
             answer = client.request(STATUS)
-            waiting = (
-                waiting_words(client.request(ITEMS).get("rows", [])) if client.is_person else ""
-            )
+            if client.is_person:
+                waiting = waiting_words(client.request(ITEMS).get("rows", []))
+            else:
+                waiting = f"{answer['parked']:,} held" if answer["parked"] else ""
     except BrokerUnavailable as error:
         problem = error.line
         if error.code == NONE_RUNS:
@@ -250,7 +253,7 @@ def print_broker(found: Json) -> None:
         return
     if not found["running"]:
         output.data(f"broker: not running (home {found['home']})")
-        output.note("any verb that needs it starts it")
+        output.note("the next command that needs it starts it")
         return
     running = age(int(found["uptime_s"] * 1000))
     output.data(f"broker: running for {running}, pid {found['pid']}, version {found['version']}")

@@ -123,7 +123,6 @@ examples:
 
 
 def help_text() -> str:
-    """``relay --help``."""
     titled = {title: list(names) for title, names in GROUPS.items()}
     for name, group in _of_features().items():
         titled.setdefault(group, []).append(name)
@@ -191,7 +190,6 @@ def _of_own_feature(name: str) -> tuple[str, str] | None:
 
 
 def is_verb(name: str) -> bool:
-    """Whether there is a verb of this name."""
     return _find(name) is not None
 
 

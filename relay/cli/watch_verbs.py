@@ -36,7 +36,6 @@ _SETTLES, _TURNS = 2.0, 20
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     watch = verb(
         verbs,
         "watch",
@@ -93,7 +92,6 @@ def add(verbs: Parser) -> None:
 
 
 def watch_verb(options: Any) -> int:
-    """``relay watch``."""
     from relay.ui.row_view import matters
     from relay.ui.watching import Watching
 
@@ -275,7 +273,6 @@ class _Wait:
 
 
 def wait_verb(options: Any) -> int:
-    """``relay wait``."""
     from relay.ui.watching import Watching
 
     signals.plain_interrupt()

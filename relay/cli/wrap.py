@@ -33,7 +33,6 @@ _SAID = (
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verbs.add_parser(
         "wrap",
         description=_SAID,
@@ -47,24 +46,7 @@ def add(verbs: Parser) -> None:
         metavar="NAME",
         help="what others call it (default: made from COMMAND, and unique)",
     )
-    parser.add_argument(
-        "--role",
-        metavar="ROLE",
-        help="its role: @relay:ROLE reaches all who have it; several, separated by commas",
-    )
-    parser.add_argument(
-        "--join",
-        metavar="CHANNEL",
-        help="channels to join (#build or build), separated by commas",
-    )
-    parser.add_argument(
-        "--task", metavar="TEXT", help="what it works on; handlers see it as ctx.task"
-    )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="use this configuration (default: the project's, see relay config show)",
-    )
+    add_agent_options(parser)
     parser.add_argument(
         "--record",
         metavar="FILE",
@@ -84,19 +66,6 @@ def add(verbs: Parser) -> None:
         " (RELAY_TITLE=1: always)",
     )
     parser.add_argument(
-        "--type",
-        metavar="HOW",
-        choices=("line", "paste"),
-        help='how messages are typed: "line" (one line and Enter, whenever COMMAND rests) or'
-        ' "paste"; default: as its terminal shows',
-    )
-    parser.add_argument(
-        "--hear",
-        action="store_true",
-        help="COMMAND is a shell or an interpreter: take messages from all that it shows, whoever"
-        " wrote that",
-    )
-    parser.add_argument(
         "--mcp",
         action="store_true",
         help="give the agent relay's tools as an MCP server for this run, if it takes one (Claude"
@@ -109,6 +78,49 @@ def add(verbs: Parser) -> None:
         "--ungoverned",
         action="store_true",
         help="in a governed project: let it write without an intent; the trace records that",
+    )
+    parser.add_argument(
+        "command",
+        nargs="+",
+        metavar="COMMAND",
+        offers="commands",
+        help="the program and its arguments",
+    )
+    parser.set_defaults(run=wrap)
+
+
+def add_agent_options(parser: Parser) -> None:
+    """Declare what ``wrap`` and ``spawn`` take alike."""
+    parser.add_argument(
+        "--role",
+        metavar="ROLE",
+        help="its role: @relay:ROLE reaches all who have it; several, separated by commas",
+    )
+    parser.add_argument(
+        "--join",
+        metavar="CHANNEL",
+        help="channels to join (#build or build), separated by commas",
+    )
+    parser.add_argument(
+        "--task", metavar="TEXT", help="what it works on; handlers see it as ctx.task"
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="use this configuration (default: the project's, see relay config show)",
+    )
+    parser.add_argument(
+        "--type",
+        metavar="HOW",
+        choices=("line", "paste"),
+        help='how messages are typed: "line" (one line and Enter, whenever COMMAND is quiet)'
+        ' or "paste"; default: as COMMAND sets its terminal',
+    )
+    parser.add_argument(
+        "--hear",
+        action="store_true",
+        help="COMMAND is a shell or an interpreter: take messages from all that it shows, whoever"
+        " wrote that",
     )
     parser.add_argument(
         "--confine",
@@ -129,14 +141,14 @@ def add(verbs: Parser) -> None:
         help="with --confine or --intent: it may write this folder or file, too; can be given"
         " again",
     )
-    parser.add_argument(
-        "command",
-        nargs="+",
-        metavar="COMMAND",
-        offers="commands",
-        help="the program and its arguments",
-    )
-    parser.set_defaults(run=wrap)
+
+
+def check_writable(options: Options) -> None:
+    """Raises UsageError where ``--write`` limits nothing."""
+    if options.write and options.intent is None and not options.confine:
+        raise UsageError(
+            "--write without --confine or --intent", hint="without these it may write everything"
+        )
 
 
 def parsed(argv: list[str]) -> Options:
@@ -194,10 +206,7 @@ def wrap(options: Options) -> int:
                 )
     if options.intent is not None and options.ungoverned:
         raise UsageError("--intent with --ungoverned", hint="leave one out")
-    if options.write and options.intent is None and not options.confine:
-        raise UsageError(
-            "--write without --confine or --intent", hint="without these it may write everything"
-        )
+    check_writable(options)
     title = options.title or os.environ.get("RELAY_TITLE") == "1"
     recording = None
     if options.record is not None:

@@ -58,12 +58,10 @@ class CastEvent:
 
 
 def header_line(fields: dict[str, Any]) -> str:
-    """The first line."""
     return json.dumps(fields, ensure_ascii=False)
 
 
 def event_line(event: CastEvent) -> str:
-    """One further line."""
     return f'[{event.at:.6f}, "{event.code}", {_quoted(event.data)}]'
 
 

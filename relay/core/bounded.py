@@ -45,16 +45,13 @@ class RecentSet(Generic[K]):
         return fresh
 
     def update(self, keys: Iterable[K]) -> None:
-        """Add all of ``keys`` in order."""
         for key in keys:
             self._keys[key] = None
 
     def discard(self, key: K) -> None:
-        """Remove ``key`` if it is there."""
         self._keys.pop(key, None)
 
     def clear(self) -> None:
-        """Remove all keys."""
         self._keys.clear()
 
     def __contains__(self, key: object) -> bool:

@@ -34,7 +34,6 @@ def inherited() -> list[int]:
 
 
 def close(fds: list[int]) -> None:
-    """Close what is still open of ``fds``."""
     for fd in fds:
         try:
             os.close(fd)
@@ -52,7 +51,6 @@ def release_stdio(fds: tuple[int, ...]) -> None:
 
 
 def close_all_but(keep: tuple[int, ...]) -> None:
-    """Close every descriptor above 2 except ``keep``."""
     try:
         names = os.listdir("/dev/fd")
     except OSError:

@@ -292,7 +292,6 @@ class Event:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Event:
-        """Read what ``to_json`` made."""
         who, kind = PersonType(value.get("sender_type", "unknown")), value.get("peer_kind", "dm")
         return cls(**{**value, "sender_type": who, "peer_kind": PeerKind(kind)})
 

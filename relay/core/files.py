@@ -145,7 +145,6 @@ def file_hash(path: str) -> str:
 
 
 def changed_files(hashes: Mapping[str, str]) -> list[str]:
-    """The paths whose file does not have its hash."""
     changed = []
     for path, sha256 in hashes.items():
         try:

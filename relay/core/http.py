@@ -421,7 +421,6 @@ class ServerConnection:
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Close the connection."""
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
             async with asyncio.timeout(_CLOSE_DEADLINE):

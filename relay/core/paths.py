@@ -51,7 +51,6 @@ class Home:
         return cls(root)
 
     def session_socket(self, run_id: str) -> str:
-        """The unix socket on which the session of ``run_id`` listens."""
         return os.path.join(self.run, f"{run_id[-16:]}.sock")
 
     def host_socket(self, name: str) -> str:

@@ -68,7 +68,6 @@ class Schema:
 
     @contextmanager
     def errors(self, path: str) -> Iterator[None]:
-        """Turn SQLite's errors into StorageError."""
         try:
             yield
         except sqlite3.Error as error:

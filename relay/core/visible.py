@@ -100,7 +100,6 @@ def _is_namespace(name: str) -> bool:
 
 
 def columns_of(text: str) -> int:
-    """How many columns of a terminal ``text`` takes."""
     if text.isascii():
         return len(text)
     import unicodedata
@@ -137,5 +136,4 @@ def age(ms: int) -> str:
 
 
 def tone(state: str) -> str:
-    """The tone of a state of an agent, a delivery or a turn."""
     return _TONES.get(state, "")

@@ -195,7 +195,6 @@ class YamlForm:
         return ""
 
     def entries(self, node: YamlNode, name: str) -> list[YamlNode]:
-        """The parts of a list."""
         if node.kind == "list":
             return node.items
         if not node.is_null:

@@ -62,5 +62,4 @@ def store(home: Home, data: bytes) -> str:
 
 
 def path_of(home: Home, sha256: str) -> str:
-    """Where the content with this hash is."""
     return os.path.join(home.content, sha256[:2], sha256)

@@ -68,7 +68,6 @@ def id_of(ledger: Ledger, channel: str, source_id: str) -> str | None:
 
 
 def add(ledger: Ledger, row: OutsideRow, outside: OutsideEvent) -> None:
-    """Append one event."""
     seq, _, _, sender, thread, _, _, now_ms = row
     where = (outside.channel, outside.source_id, outside.account, outside.peer_kind.value)
     what = (outside.peer, outside.reply_to, outside.content_type, outside.occurred_ms)
@@ -107,7 +106,6 @@ def note_thread(
 
 
 def files_of(ledger: Ledger, seq: int) -> list[ContentFile]:
-    """The files of one event, in its order."""
     rows = ledger.rows(
         "SELECT sha256, name, content_type, size FROM event_files WHERE event=? ORDER BY n",
         (seq,),

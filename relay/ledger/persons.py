@@ -92,7 +92,6 @@ def sender_type(ledger: Ledger, channel: str, sender: str, origin: str) -> Perso
 
 
 def with_address(ledger: Ledger, channel: str, address: str) -> Person | None:
-    """Who has this address."""
     rows = ledger.rows(
         f"SELECT {_COLUMNS} FROM person_addresses a JOIN persons p ON p.id = a.person"
         " WHERE a.channel=? AND a.address=?",

@@ -61,6 +61,25 @@ class Filter:
     turns: tuple[str, ...] = ()
 
 
+def conditions(wanted: Filter) -> tuple[list[str], list[object]]:
+    """What ``events e`` and ``deliveries d`` must fulfil, but for ``grep``; and its values."""
+    where, values = ["1"], list[object]()
+    for clause, value, times in (
+        ("e.kind = ?", wanted.kind, 1),
+        ("e.agent = ?", wanted.sender, 1),
+        ("e.thread = ?", wanted.thread, 1),
+        (f"{CHANNEL} = ?", wanted.channel, 1),
+        ("e.created_ms >= ?", wanted.since_ms, 1),
+        ("e.seq IN (SELECT event FROM event_tags WHERE tag = ?)", wanted.tag, 1),
+        ("(e.agent = ? OR d.recipient = ?)", wanted.agent, 2),
+        (READABLE, wanted.reader, 2),
+    ):
+        if value is not None:
+            where.append(clause)
+            values += [value] * times
+    return where, values
+
+
 def last_event(ledger: Ledger) -> int:
     """The number of the newest event, 0 without any."""
     return int(ledger.row("SELECT ifnull(max(seq),0) FROM events")[0])
@@ -102,30 +121,15 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
     """
     top = _newest_possible(ledger, top, wanted)
     bottom = max(0, top - SLICE)
-    where = ["e.seq > ?", "e.seq <= ?"]
-    values: list[object] = [bottom, top]
-    for clause, value in (
-        ("e.kind = ?", wanted.kind),
-        ("e.agent = ?", wanted.sender),
-        ("e.thread = ?", wanted.thread),
-        (f"{CHANNEL} = ?", wanted.channel),
-        ("e.created_ms >= ?", wanted.since_ms),
-        ("e.seq IN (SELECT event FROM event_tags WHERE tag = ?)", wanted.tag),
-        ("instr(lower(e.body), lower(?)) > 0", wanted.grep),
-    ):
-        if value is not None:
-            where.append(clause)
-            values.append(value)
-    if wanted.agent is not None:
-        where.append("(e.agent = ? OR d.recipient = ?)")
-        values += [wanted.agent, wanted.agent]
-    if wanted.reader is not None:
-        where.append(READABLE)
-        values += [wanted.reader, wanted.reader]
+    where, values = conditions(wanted)
+    if wanted.grep is not None:
+        where.append("instr(lower(e.body), lower(?)) > 0")
+        values.append(wanted.grep)
     rows = ledger.rows(
         f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
-        f" WHERE {' AND '.join(where)} ORDER BY e.seq DESC, d.recipient DESC LIMIT ?",
-        (*values, limit),
+        f" WHERE {' AND '.join(where)} AND e.seq > ? AND e.seq <= ?"
+        " ORDER BY e.seq DESC, d.recipient DESC LIMIT ?",
+        (*values, bottom, top, limit),
     )
     oldest = ledger.row(
         "SELECT created_ms FROM events WHERE seq > ? ORDER BY seq LIMIT 1", (bottom,)
@@ -197,7 +201,6 @@ def matching_ids(ledger: Ledger, part: str) -> list[str]:
 
 
 def message(ledger: Ledger, id_: str) -> FullMessage | None:
-    """One message and all its deliveries."""
     found = ledger.row(
         f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
         " WHERE e.id=? LIMIT 1",
@@ -284,7 +287,6 @@ def sender_of(ledger: Ledger, id_: str) -> str:
 
 
 def deliveries(ledger: Ledger, id_: str) -> list[DeliveryRow]:
-    """All deliveries of one message."""
     names = (
         *("to", "state", "reason", "proof", "attempts", "delivery", "delivering_ms"),
         *("submitted_ms", "updated_ms", "hops", "decided"),

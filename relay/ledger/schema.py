@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from relay.core import sqlite
 from relay.core.message import State
@@ -30,22 +30,8 @@ BLOCK_BITS = 12
 
 #: The columns of ``hook_invocations``, in the order of their tuples; the ledger gives the first.
 INVOCATION_COLUMNS = (
-    "seq",
-    "created_ms",
-    "run",
-    "agent",
-    "event",
-    "hook",
-    "kind",
-    "source",
-    "correlation_id",
-    "success",
-    "decision",
-    "duration",
-    "exit_status",
-    "stdout",
-    "stderr",
-    "error",
+    *("seq", "created_ms", "run", "agent", "event", "hook", "kind", "source", "correlation_id"),
+    *("success", "decision", "duration", "exit_status", "stdout", "stderr", "error"),
 )
 
 Row = dict[str, Any]
@@ -99,44 +85,17 @@ class AgentRecord:
     conversation: str = ""
 
 
+#: The same columns, but for the first, as the protocol names them.
+_NAMES = (
+    *("id", "kind", "from", "from_kind", "mode", "thread", "body", "meta", "created_ms"),
+    *("to", "delivery", "state", "reason", "proof", "attempts", "updated_ms"),
+)
+
+
 def message_row(columns: tuple[Any, ...]) -> HistoryRow:
     """One delivery of one message, from the ``COLUMNS`` of a query."""
-    (
-        _seq,
-        id_,
-        kind,
-        agent,
-        origin,
-        mode,
-        thread,
-        body,
-        meta,
-        created,
-        recipient,
-        n,
-        state,
-        reason,
-        proof,
-        attempts,
-        updated,
-    ) = columns
-    row: HistoryRow = {
-        "id": id_,
-        "kind": kind,
-        "from": agent,
-        "from_kind": origin,
-        "to": recipient,
-        "body": body,
-        "mode": mode,
-        "thread": thread,
-        "created_ms": created,
-        "updated_ms": created if updated is None else updated,
-        "state": state,
-        "reason": reason,
-        "proof": proof,
-        "attempts": attempts,
-        "delivery": n,
-    }
-    if meta:
-        row.update(json.loads(meta))
-    return row
+    row = dict(zip(_NAMES, columns[1:], strict=True))
+    meta = row.pop("meta")
+    if row["updated_ms"] is None:  # it was sent to nobody
+        row["updated_ms"] = row["created_ms"]
+    return cast(HistoryRow, row | json.loads(meta) if meta else row)

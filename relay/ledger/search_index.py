@@ -20,7 +20,7 @@ from typing import Any
 from relay.core import sqlite
 from relay.core.errors import DamagedFile, StorageError, Timeout
 from relay.core.files import unlink_if_there
-from relay.ledger.queries import CHANNEL, READABLE, Filter
+from relay.ledger.queries import Filter, conditions
 from relay.ledger.schema import COLUMNS, SCHEMA, message_row
 from relay.protocol.message_ops import HistoryRow
 
@@ -119,7 +119,6 @@ class SearchIndex:
             self._db.interrupt()
 
     def close(self) -> None:
-        """Close the file."""
         db, self._db = self._db, None
         if db is not None:
             db.close()
@@ -317,28 +316,23 @@ def _quoted(text: str) -> str:
 
 
 def _events(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> list[HistoryRow]:
-    where: list[str] = ["event_parts MATCH ?"]
-    values: list[object] = [match]
-    _add(where, values, "e.kind=?", wanted.kind)
-    _add(where, values, "(e.agent=? OR d.recipient=?)", wanted.agent, 2)
-    _add(where, values, "e.thread=?", wanted.thread)
-    _add(where, values, f"{CHANNEL}=?", wanted.channel)
-    _add(where, values, "e.created_ms>=?", wanted.since_ms)
-    _add(where, values, "e.seq IN (SELECT event FROM event_tags WHERE tag=?)", wanted.tag)
-    _add(where, values, READABLE, wanted.reader, 2)
+    where, values = conditions(wanted)
     rows = db.execute(
-        f"{_EVENTS} WHERE {' AND '.join(where)} AND holds(e.body)"
+        f"{_EVENTS} WHERE event_parts MATCH ? AND {' AND '.join(where)} AND holds(e.body)"
         " ORDER BY event_parts.rowid DESC LIMIT ?",
-        (*values, limit),
+        (match, *values, limit),
     )
     return [{**message_row(row), "ledger": "events"} for row in rows]
 
 
 def _turns(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> list[HistoryRow]:
-    where: list[str] = ["message_parts MATCH ?"]
-    values: list[object] = [match]
-    _add(where, values, "s.persona=?", wanted.agent)
-    _add(where, values, "m.created_ms>=?", wanted.since_ms)
+    where, values = ["message_parts MATCH ?"], list[object]([match])
+    if wanted.agent is not None:
+        where.append("s.persona=?")
+        values.append(wanted.agent)
+    if wanted.since_ms is not None:
+        where.append("m.created_ms>=?")
+        values.append(wanted.since_ms)
     if wanted.reader is not None:
         readable = (wanted.reader, *wanted.turns)
         where.append(f"s.persona COLLATE NOCASE IN ({','.join('?' * len(readable))})")
@@ -375,12 +369,6 @@ def _turn_row(columns: tuple[Any, ...]) -> HistoryRow:
         "delivery": None,
         "ledger": "agents",
     }
-
-
-def _add(where: list[str], values: list[object], test: str, value: object, times: int = 1) -> None:
-    if value is not None:
-        where.append(test)
-        values += [value] * times
 
 
 def snippet(body: str, text: str) -> str:

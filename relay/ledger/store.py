@@ -145,7 +145,6 @@ class Ledger(Transactions):
     # -- numbers
 
     def next_seq(self) -> int:
-        """The number of the next event."""
         if self._seq is None:
             self._seq = int(self.row("SELECT ifnull(max(seq),0) FROM events")[0])
         self._seq += 1
@@ -174,7 +173,6 @@ class Ledger(Transactions):
     # -- events and deliveries
 
     def known(self, ids: Collection[str]) -> set[str]:
-        """Which of the ids are events already."""
         # They begin with the time: nearly always they are newer than all that is stored.
         newest = self._newest_id()
         old = [id_ for id_ in ids if id_ <= newest]
@@ -233,7 +231,6 @@ class Ledger(Transactions):
             self.change(_FORGET_ORIGINALS)
 
     def add(self, events: Sequence[EventTuple], deliveries: Sequence[DeliveryTuple]) -> None:
-        """Append events and their deliveries."""
         events = [self._as_shown(one) for one in events]
         self.note_events(events, {(event[3], event[0] >> BLOCK_BITS) for event in events})
         with self.guard() as db:
@@ -256,7 +253,6 @@ class Ledger(Transactions):
         return row[0], row[1], Delivery(State(row[2]), *row[3:])
 
     def update_delivery(self, event: int, recipient: str, delivery: Delivery) -> None:
-        """Store a delivery's new state."""
         state = delivery.state
         values = (0 if state.final else 1, state.value, *astuple(delivery)[1:], event, recipient)
         self.change(_UPDATE_DELIVERY, values)
@@ -354,7 +350,6 @@ class Ledger(Transactions):
         return records
 
     def save_agent(self, record: AgentRecord) -> None:
-        """Store what is known of one agent or person."""
         marks = ",".join("?" * len(_SAVED))
         updates = ",".join(f"{name}=excluded.{name}" for name in _SAVED)
         self.change(

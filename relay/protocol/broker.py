@@ -137,7 +137,6 @@ def error_from(fields: Json) -> RelayError:
 
 
 def message_from(row: DeliverPush) -> Message:
-    """The message in a ``deliver`` push."""
     # Imported on use: a verb of the command line does without dataclasses and enums.
     from relay.core.message import Message, QueueMode
 

@@ -90,7 +90,6 @@ class FrameError(ValueError):
 
 
 def pack(kind: int, payload: bytes = b"") -> bytes:
-    """One frame, ready to be written."""
     return header(kind, len(payload)) + payload
 
 

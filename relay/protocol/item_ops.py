@@ -45,7 +45,7 @@ class ItemAnswerRequest(Request):
     typed while the very same question stands there, else it is refused as ``stale``.
     """
 
-    id: str | list[str]  # ids, or their ends
+    id: str | list[str]  # ids, their ends, or agents that ask one thing each
     choice: str  # a key, a label or its beginning, yes, no
     note: NotRequired[str | None]
     by: NotRequired[str]  # who answers from elsewhere; only the broker itself can say so

@@ -22,7 +22,6 @@ def begins(run_id: str, pid: int) -> bytes:
 
 
 def ends(run_id: str, pid: int) -> bytes:
-    """What it writes last."""
     return _START + f"out;{run_id};{pid}".encode() + b"\x1b\\"
 
 

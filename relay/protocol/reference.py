@@ -40,7 +40,6 @@ class Field(NamedTuple):
 
 
 def all_ops() -> list[Op[..., Any, Any]]:
-    """The kernel's ops, then those of relay's own features."""
     modules = [f"relay.protocol.{name}" for name in KERNEL]
     folder = import_module("relay.features").__path__
     for feature in pkgutil.iter_modules(folder, "relay.features."):
@@ -76,7 +75,6 @@ def pushes() -> list[Any]:
 
 
 def page(ops: Sequence[Op[..., Any, Any]]) -> str:
-    """The whole page, in Markdown."""
     parts = [_HEAD]
     for op in ops:
         asked, answer = _list(op.request), _list(op.answer)

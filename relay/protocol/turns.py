@@ -66,7 +66,6 @@ class TurnRequest:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TurnRequest:
-        """Read what ``to_json`` made."""
         permissions = PermissionSet.from_json(value["permissions"])
         return cls(**{**value, "permissions": permissions})
 

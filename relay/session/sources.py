@@ -174,7 +174,8 @@ class SourceSelector:
             return change
         rows = self.question.dialog.text.split("\n")
         asked = next((row for row in rows if "?" in row), rows[-1]).strip()
-        return StateChange(AgentState.BLOCKED, f"asks: {asked[:100]}")
+        asked = asked if len(asked) <= 100 else f"{asked[:99]}…"
+        return StateChange(AgentState.BLOCKED, f"asks: {asked}")
 
     def state_changed(self, change: StateChange, now: float) -> StateChange:
         """The agent's state has changed. Returns the change with the end of a usage limit, if the

@@ -231,7 +231,6 @@ class _View:
                 return True
 
     def leave(self) -> None:
-        """Make the terminal what it was."""
         if not self._drawn:
             return
         reset = reset_bytes(DISTURBING, EXPECTED, kitty=self._kitty, alt=True, insert=True)

@@ -28,7 +28,6 @@ _ASKS = {"question": "asks", "approval": "wants", "held": "is held", "persona": 
 
 
 def words(row: Json) -> str:
-    """A row as plain text."""
     return "".join(text for text, _ in pieces(row)).rstrip()
 
 
@@ -143,7 +142,6 @@ _PIECES: dict[str, Callable[[Json], list[Piece]]] = {
 
 
 def who_asks(item: Json) -> str:
-    """The agent of an item, and what it does."""
     count = (item.get("details") or {}).get("count", 1)
     if item["kind"] == "held" and count > 1:
         to = ", ".join(item["details"]["to"])

@@ -32,32 +32,24 @@ _PAUSE = 0.2
 class _Place:
     """What is asked for, and how far it was read."""
 
-    def __init__(
-        self, kinds: Iterable[str], agents: Iterable[str], after: tuple[str, int] | None = None
-    ) -> None:
+    def __init__(self, kinds: Iterable[str] = (), agents: Iterable[str] = ()) -> None:
         self._fields: Watch = {"kinds": list(kinds) or None, "agents": list(agents) or None}
-        self._epoch, self._seq = ("", 0) if after is None else after
-
-    @property
-    def now(self) -> tuple[str, int]:
-        """The epoch, and the sequence number of the last row that was read."""
-        return self._epoch, self._seq
+        self._epoch, self.seq = "", 0  # of the last row that was read
 
     def fields(self) -> Watch:
-        """The fields of the next ``watch``."""
         if not self._epoch:
             return self._fields
-        return self._fields | {"epoch": self._epoch, "after": self._seq}
+        return self._fields | {"epoch": self._epoch, "after": self.seq}
 
     def begins(self, answer: Watched) -> None:
         """A broker has answered; rows may have come already."""
         if self._epoch != answer["epoch"]:
-            self._epoch, self._seq = answer["epoch"], answer["seq"]
+            self._epoch, self.seq = answer["epoch"], answer["seq"]
 
     def took(self, push: Json) -> list[Json]:
         """The rows that have come."""
         rows: list[Json] = push["rows"]
-        self._epoch, self._seq = push["epoch"], rows[-1]["seq"]
+        self._epoch, self.seq = push["epoch"], rows[-1]["seq"]
         return rows
 
 
@@ -129,25 +121,16 @@ class AsyncWatching:
     """Follows in an event loop. ``client`` may be used for other requests, too.
 
     ``async with AsyncWatching(home) as watching: async for rows in watching.batches(): …``
-
-    ``after``: the ``place`` that an earlier reader had; else from now on.
     """
 
     client: AsyncClient
 
-    def __init__(
-        self,
-        home: Home,
-        *,
-        kinds: Iterable[str] = (),
-        agents: Iterable[str] = (),
-        after: tuple[str, int] | None = None,
-    ) -> None:
+    def __init__(self, home: Home) -> None:
         import asyncio
 
         from relay.broker.async_client import AsyncClient
 
-        self._place = _Place(kinds, agents, after)
+        self._place = _Place()
         self._rows: deque[Json] = deque()
         self._lost = 0
         self._came = asyncio.Event()
@@ -170,11 +153,6 @@ class AsyncWatching:
             self._following.cancel()
         await self.client.close()
 
-    @property
-    def place(self) -> tuple[str, int]:
-        """The epoch, and the sequence number of the last row that has come."""
-        return self._place.now
-
     async def batches(self) -> AsyncIterator[list[Json]]:
         """What has come, some rows at a time. Raises RelayError when the broker refuses to go on.
 
@@ -186,7 +164,7 @@ class AsyncWatching:
                 self._rows.clear()
                 self._lost = 0
                 if lost:
-                    head = {"seq": self.place[1], "at_ms": int(time.time() * 1000)}
+                    head = {"seq": self._place.seq, "at_ms": int(time.time() * 1000)}
                     rows.insert(0, {**head, "what": "gap", "lost": lost})
                 yield rows
             if self._refused is not None:

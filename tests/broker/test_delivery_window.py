@@ -37,7 +37,7 @@ async def test_a_burst_to_one_receiver(home: Home) -> None:
         loop = asyncio.get_running_loop()
 
         def seen(push: Json) -> None:
-            report = bob.client.report(push["id"], State.SEEN, proof="test")
+            report = bob.client.request(STATE, id=push["id"], state="seen", proof="test")
             reports.add(loop.create_task(report))
 
         bob.on_deliver = seen
@@ -108,8 +108,8 @@ async def test_after_a_crash_of_the_broker_everything_open_is_offered_again(home
         first = (await al.client.send("Bob", "first"))["id"]
         second = (await al.client.send("Bob", "second"))["id"]
         await bob.until(lambda: len(bob.delivered()) == 2)
-        await bob.client.report(first, State.DELIVERING, attempt=1)
-        await bob.client.report(first, State.SUBMITTED)
+        await bob.client.request(STATE, id=first, state="delivering", attempt=1)
+        await bob.client.request(STATE, id=first, state="submitted")
         pid = (await al.client.request(HELLO))["pid"]
         os.kill(pid, signal.SIGKILL)
         third = (await al.client.send("Bob", "third"))["id"]
@@ -120,7 +120,7 @@ async def test_after_a_crash_of_the_broker_everything_open_is_offered_again(home
             (second, "queued", 0),
             (third, "queued", 0),
         ]
-        await bob.client.report(first, State.SEEN, proof="it had landed")
+        await bob.client.request(STATE, id=first, state="seen", proof="it had landed")
         shown = (await al.client.request(SHOW, id=first))["message"]["deliveries"][0]
         assert (shown["state"], shown["attempts"]) == ("seen", 1)
 

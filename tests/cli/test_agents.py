@@ -49,6 +49,11 @@ def test_status_shows_what_does_not_work(relay: Run, broker_home: Home) -> None:
         assert "\n  ! no hooks\n" in out and "events" not in out
         status = json.loads(relay("status", "--json").stdout)
         assert status["agents"][0]["notes"] == ["no hooks"]
+        relay("send", "Bob", "for later")
+        assert "1 message on the way: relay history" in relay("status").stdout
+        bob.request(AGENT_STATE, state="gone")
+        out = relay("status").stdout
+        assert "(1 that ended, with 1 unread)" in out and "on the way" not in out
 
 
 def test_status_says_which_configuration_evaluates_nothing_and_what_mends_it(

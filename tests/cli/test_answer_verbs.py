@@ -128,6 +128,7 @@ def test_what_an_agent_asks_for_is_shown_whole_and_looks_like_nothing_of_relays(
         whole = "".join(line.removeprefix("  | ") for line in shown)
         expected = hostile.replace("\x1b", "^[").replace("@relay:", "@relay\\:").replace("\n", "")
         assert whole == f"Bash: {expected}"
+        assert shown[0] == "  | Bash: true "  # broken between words
 
 
 def test_items_of_a_broker_of_an_older_relay_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +187,7 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
         with register(broker_home, "Carol", run="run-3"):
             for to in ("Bob", "Bob", "Carol", "Carol"):
                 al.request(SEND, to=to, body="x")
-        assert "Al waits for 2 answers: " in relay("answer", "Al", "yes").stderr
+        assert "2 items are called Al: " in relay("answer", "Al", "yes").stderr
         code = json.loads(relay("items", "--json").stdout)[0]["id"][-8:]
         assert "--note" in relay("answer", code, "no", "not on a Friday").stderr
         assert "yes: let go; no: refuse all" in relay("answer", code, "perhaps").stderr

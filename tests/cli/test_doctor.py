@@ -303,8 +303,8 @@ def test_a_check_that_fails_is_a_line_and_not_a_traceback(
     def broken() -> doctor.Check:
         raise ValueError("odd")
 
-    monkeypatch.setattr(doctor, "_sqlite", broken)
-    assert _checks(home, tmp_path)["sqlite"].text == "could not be examined: ValueError: odd"
+    monkeypatch.setattr(doctor, "_python", broken)
+    assert _checks(home, tmp_path)["python"].text == "could not be examined: ValueError: odd"
 
 
 def test_features_from_outside_are_named_and_one_that_fails_says_why(

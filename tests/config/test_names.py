@@ -66,7 +66,7 @@ def test_a_taken_name_says_who_has_it_where_and_since_when(
     for content, who in ((b"\xff not json", "a running agent"), (b'{"pid": 7}', "process 7")):
         os.ftruncate(bob.fd, 0)
         os.pwrite(bob.fd, content, 0)  # of an older version, or half written
-        with pytest.raises(NameTaken, match=f"taken by {who}$"):
+        with pytest.raises(NameTaken, match=f"in use by {who}$"):
             names.claim(home, "Bob", "bash")
     bob.release()
     os.close(master)

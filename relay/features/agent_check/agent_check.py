@@ -131,7 +131,7 @@ def _there(home: Home, name: str, program: DrivenProgram) -> BrokerClient:
     rows = [row for row in program.rows() if row.strip()]
     said = "; it showed: " + talk.shown(" ".join(rows[-6:])) if rows else ""
     if not program.runs:
-        raise RelayError(f"{name} ended before it was there{said}", hint="start it by itself first")
+        raise RelayError(f"{name} ended before it was ready{said}", hint="start it by itself first")
     raise Timeout(f"{name} was not there after {BOOT:g} s{said}", hint="run `relay doctor`")
 
 
@@ -469,7 +469,6 @@ class Correspondence:
         return next((row for row in agents if row["name"] == self._name), None)
 
     def state_is(self, state: str) -> bool:
-        """Whether the broker says that the agent is so."""
         agent = self.agent()
         return agent is not None and agent["state"] == state
 
@@ -505,7 +504,6 @@ class Correspondence:
         return next(n for n, body in enumerate(self.heard) if talk.solid(body) == wanted)
 
     def state(self, sent: Sent) -> tuple[str, str]:
-        """How far it is, and why."""
         return self._states[sent.id]
 
     def until(self, check: Callable[[], bool], seconds: float) -> bool:
@@ -536,5 +534,4 @@ class Correspondence:
 
 
 def new_token() -> str:
-    """A word that stands nowhere else."""
     return "T" + secrets.token_hex(3)

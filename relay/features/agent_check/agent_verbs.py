@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-
 from relay.broker.client import check_person
 from relay.cli import output, table
+from relay.cli.exports import cleared_up
 from relay.cli.parser import BadValue, Parser
 from relay.cli.verbs import verb
 from relay.core.agent_names import valid_name
@@ -30,7 +28,6 @@ _PATIENCE = 60.0
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     group = verb(
         verbs,
         "agent",
@@ -73,26 +70,20 @@ def check_verb(options: Any) -> int:
     command = options.command or [options.name]
     if not options.yes and not _agreed(command):
         return EXIT_FAILED
-    _end_in_order()
-    report = check(
-        options.name,
-        command,
-        lambda what: output.note(f"{what} …"),
-        patience=options.patience,
-        size=options.size,
-        dialog=options.dialog,
-    )
+    with cleared_up():
+        report = check(
+            options.name,
+            command,
+            lambda what: output.note(f"{what} …"),
+            patience=options.patience,
+            size=options.size,
+            dialog=options.dialog,
+        )
     if options.json:
         output.as_json(_fields(report))
     else:
         _table(report)
     return 0 if report.holds else EXIT_FAILED
-
-
-def _end_in_order() -> None:
-    """Let SIGTERM and SIGHUP end the program, too: by themselves they would end Python at once."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def _agreed(command: list[str]) -> bool:

@@ -82,7 +82,6 @@ class Verdict:
 
 
 def simple(token: str, words: str = "an answer") -> Ask:
-    """A message of a few words."""
     return Ask(f"{TO} {words} {token}", (f"{words} {token}",))
 
 

@@ -178,7 +178,7 @@ class AutomationOps:
         stem = os.path.splitext(os.path.basename(given.path))[0].lower()
         name = _STEM.sub("-", stem).strip("-._")[:64]
         if not name:
-            raise UsageError(f"no automation can be named after {given.path}")
+            raise UsageError(f"no automation can have a name made from {given.path}")
         if known := self._known(name, given, batch):
             return known
         self._check_room()

@@ -34,7 +34,6 @@ from relay.features.channels.ops import (
     Whoami,
 )
 from relay.ledger import queries
-from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import Register
 from relay.protocol.op import Request
 
@@ -49,7 +48,6 @@ _HERE, _GONE = "here", "gone"
 
 
 def feature(parts: BrokerParts) -> ChannelsFeature:
-    """The feature in the broker."""
     return ChannelsFeature(parts.kernel)
 
 
@@ -76,9 +74,12 @@ class ChannelsFeature(BrokerFeature):
         """As the ledger has it."""
         members: dict[str, list[str]] = {}
         wanted: dict[str, list[str]] = {}
-        for name, channel in _memberships(self._ledger):
+        rows = self._ledger.rows(
+            "SELECT name, channel FROM memberships ORDER BY joined_ms, channel"
+        )
+        for name, channel in rows:
             members.setdefault(name.lower(), []).append(channel)
-        for name, who in _presence_wanted(self._ledger):
+        for name, who in self._ledger.rows("SELECT name, who FROM presence_wanted ORDER BY who"):
             wanted.setdefault(name.lower(), []).append(who)
         for key, member in self._directory.members.items():
             member.be_in(tuple(members.get(key, ())))
@@ -87,7 +88,6 @@ class ChannelsFeature(BrokerFeature):
     # -- channels
 
     def channels(self, request: ClientRequest[Request], batch: Batch) -> ChannelRows:
-        """All channels with their members."""
         found: dict[str, list[Member]] = {}
         for member in self._directory.members.values():
             for channel in member.channels:
@@ -95,7 +95,6 @@ class ChannelsFeature(BrokerFeature):
         return {"rows": [_row(channel, found[channel]) for channel in sorted(found)]}
 
     def join(self, request: ClientRequest[ChannelChange], batch: Batch) -> ChannelChanged:
-        """Somebody is in a channel from now on."""
         channel = _channel(request.fields["channel"])
         member = self._meant(request, "put somebody else into a channel")
         self._join(member, channel, batch)
@@ -120,7 +119,7 @@ class ChannelsFeature(BrokerFeature):
                 continue
             if len(in_channel(channel, self._directory.members)) < TARGETS_MAX:
                 found[channel] = None
-                _add_membership(self._ledger, name, channel, batch.now_ms)
+                self._store_membership(name, channel, batch.now_ms)
         batch.after.append(partial(self._registered, name, tuple(found)))
 
     def _registered(self, name: str, channels: tuple[str, ...]) -> None:
@@ -142,22 +141,26 @@ class ChannelsFeature(BrokerFeature):
                 hint=f"somebody has to leave it: relay channel members {channel[1:]}",
             )
         self._ledger.begin()
-        _add_membership(self._ledger, member.name, channel, batch.now_ms)
+        self._store_membership(member.name, channel, batch.now_ms)
         batch.cut = True  # the next message may be to this channel
         batch.after.append(partial(self._joined, member, channel))
+
+    def _store_membership(self, name: str, channel: str, now_ms: int) -> None:
+        row = (name, channel, now_ms)
+        self._ledger.change("INSERT OR IGNORE INTO memberships VALUES (?,?,?)", row)
 
     def _joined(self, member: Member, channel: str) -> None:
         if channel not in member.channels:
             member.be_in((*member.channels, channel))
 
     def leave(self, request: ClientRequest[ChannelChange], batch: Batch) -> ChannelChanged:
-        """Somebody is in a channel no more."""
         channel = _channel(request.fields["channel"])
         member = self._meant(request, "take somebody else out of a channel")
         if channel not in member.channels:
             raise NotFound(f"{member.name} is not in {channel}", hint="relay channel list")
         self._ledger.begin()
-        _remove_membership(self._ledger, member.name, channel)
+        where = "name=? AND channel=?"
+        self._ledger.change(f"DELETE FROM memberships WHERE {where}", (member.name, channel))
         batch.cut = True
         kept = tuple(one for one in member.channels if one != channel)
         batch.after.append(partial(member.be_in, kept))
@@ -188,7 +191,9 @@ class ChannelsFeature(BrokerFeature):
             if len(wanted) > PRESENCE_MAX:
                 raise UsageError(f"more than {PRESENCE_MAX} to hear of", hint="* is everybody")
             self._ledger.begin()
-            _store_presence(self._ledger, member.name, wanted)
+            self._ledger.change("DELETE FROM presence_wanted WHERE name=?", (member.name,))
+            for who in wanted:
+                self._ledger.change("INSERT INTO presence_wanted VALUES (?,?)", (member.name, who))
             batch.after.append(partial(self._hear_of, member, wanted))
         words = ", ".join("everybody" if one == EVERYONE else one for one in wanted)
         note = (
@@ -199,7 +204,7 @@ class ChannelsFeature(BrokerFeature):
         return {"name": member.name, "who": list(wanted), "note": note}
 
     def _hear_of(self, member: Member, wanted: tuple[str, ...]) -> None:
-        member.hear_of(wanted)
+        member.presence = wanted
         known = self._told.pop(member.name.lower(), {})
         if wanted:
             self._told[member.name.lower()] = {**self._now(member), **known}
@@ -300,33 +305,3 @@ def _who(word: str) -> str:
     if word == EVERYONE or valid_name(word):
         return word.lower()
     return _channel(word)
-
-
-# -- rows
-
-
-def _memberships(ledger: Ledger) -> list[tuple[str, str]]:
-    """[(name, channel)] of everybody, in the order in which they joined."""
-    return ledger.rows("SELECT name, channel FROM memberships ORDER BY joined_ms, channel")
-
-
-def _add_membership(ledger: Ledger, name: str, channel: str, now_ms: int) -> None:
-    """``name`` is in ``channel`` from now on."""
-    ledger.change("INSERT OR IGNORE INTO memberships VALUES (?,?,?)", (name, channel, now_ms))
-
-
-def _remove_membership(ledger: Ledger, name: str, channel: str) -> None:
-    """``name`` is in ``channel`` no more."""
-    ledger.change("DELETE FROM memberships WHERE name=? AND channel=?", (name, channel))
-
-
-def _presence_wanted(ledger: Ledger) -> list[tuple[str, str]]:
-    """[(name, who)]: what everybody wants to hear of: a channel, a role, a name, or ``*``."""
-    return ledger.rows("SELECT name, who FROM presence_wanted ORDER BY who")
-
-
-def _store_presence(ledger: Ledger, name: str, wanted: tuple[str, ...]) -> None:
-    """``name`` wants to hear of these, and of nobody else."""
-    ledger.change("DELETE FROM presence_wanted WHERE name=?", (name,))
-    for who in wanted:
-        ledger.change("INSERT INTO presence_wanted VALUES (?,?)", (name, who))

@@ -27,7 +27,6 @@ _SAFE = NAME_CHARACTERS | frozenset(", ")
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     group = verb(
         verbs,
         "channel",
@@ -95,7 +94,6 @@ def add(verbs: Parser) -> None:
 
 
 def list_verb(options: Any) -> int:
-    """``relay channel list``."""
     rows = request(CHANNELS)["rows"]
     if options.json:
         output.as_json(rows)
@@ -122,7 +120,7 @@ def change_verb(options: Any) -> int:
         )
         return 0
     joined = op == CHANNEL_JOIN
-    output.data(f"{answer['name']} is in {answer['channel']} {'now' if joined else 'no more'}")
+    output.data(f"{answer['name']} has {'joined' if joined else 'left'} {answer['channel']}")
     if others := [name for name in answer["members"] if name != answer["name"]]:
         output.note(f"with {', '.join(others)}")
     return 0
@@ -154,7 +152,6 @@ def history_verb(options: Any) -> int:
 
 
 def presence_verb(options: Any) -> int:
-    """``relay presence``."""
     who = options.who if options.who or options.off else None
     answer = request(PRESENCE, who=who, off=options.off, name=options.name, **output.speaker())
     if options.json:

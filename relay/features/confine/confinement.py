@@ -38,7 +38,7 @@ def check() -> None:
             "this system cannot confine a program: its kernel has no Landlock"
             if sys.platform != "darwin"
             else f"this system cannot confine a program: {SANDBOX_EXEC} is missing",
-            hint="relay doctor tells more; without it nothing is started, rather than unconfined",
+            hint="relay doctor says more; without it nothing is started, rather than unconfined",
         )
 
 

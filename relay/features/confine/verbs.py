@@ -24,7 +24,6 @@ SCOPES = "SCOPES"
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(
         verbs,
         "confine",

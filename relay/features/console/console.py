@@ -39,6 +39,7 @@ from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
 from prompt_toolkit.styles import Style
 
+from relay.cli.output import only_ascii
 from relay.core.errors import RelayError
 from relay.core.visible import visible
 from relay.features.console.console_link import ConsoleLink
@@ -102,14 +103,14 @@ class _Panes(UIControl):
 
     def __init__(self, state: ConsoleState) -> None:
         self._state = state
-        self._signs = UNICODE if _is_unicode() else ASCII
+        self._signs = ASCII if only_ascii() else UNICODE
         self.painted = Painted([], (), (True, True))
         self.height = 0
 
     def create_content(self, width: int, height: int) -> UIContent:
         self.height = height
-        now_ms = time.time_ns() // 1_000_000
-        self.painted = paint(self._state, width, height, now_ms, _clock, self._signs)
+        now_ms, zone = time.time_ns() // 1_000_000, time.localtime().tm_gmtoff
+        self.painted = paint(self._state, width, height, now_ms, self._signs, zone)
         rows = self.painted.rows
 
         def line(n: int) -> StyleAndTextTuples:
@@ -440,11 +441,3 @@ async def _typed_line() -> None:
         loop.remove_reader(0)
     with contextlib.suppress(OSError):  # the terminal has gone
         os.read(0, 4096)
-
-
-def _clock(ms: int) -> str:
-    return time.strftime("%H:%M", time.localtime(ms // 1000))
-
-
-def _is_unicode() -> bool:
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

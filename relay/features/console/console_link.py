@@ -1,8 +1,7 @@
 """The console's connection to the broker: rows of the stream go into the state, and what the person
 asks for goes out.
 
-Nothing here keeps the keys waiting: each request is a task of its own with a deadline, and at most
-``REQUESTS_MAX`` are under way.
+Nothing here keeps the keys waiting: each request is a task of its own with a deadline.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from relay.ui.watching import AsyncWatching
 
 Json = dict[str, Any]
 
-REQUESTS_MAX = 16
 #: Messages that are shown from before the console was opened, and of a search.
 HISTORY_SHOWN, FOUND_MAX = 200, 200
 #: Seconds that the broker may take to say all that again, when the connection is back.
@@ -179,11 +177,7 @@ class ConsoleLink:
         await self._client.request(READ, name=self.state.me, ids=ids)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it beside the keys; the person is told when it fails, or when there is too much."""
-        if len(self._tasks) >= REQUESTS_MAX:
-            work.close()
-            self.state.say("the broker has not answered what you asked before", failed=True)
-            return
+        """Do it beside the keys; the person is told when it fails."""
         task = asyncio.get_running_loop().create_task(self._reported(work))
         self._tasks.add(task)
         task.add_done_callback(self._done)

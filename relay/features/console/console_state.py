@@ -122,7 +122,6 @@ class ConsoleState:
     # -- rows in
 
     def apply(self, rows: Iterable[Json]) -> None:
-        """Take in rows of the stream."""
         for row in rows:
             _TAKEN.get(row["what"], ConsoleState._of_feature)(self, row)
 

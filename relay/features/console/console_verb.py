@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(verbs, "console", "relay   (on a terminal, the same)")
     parser.gone("--plain", "relay watch prints what happens; relay send and relay answer write")
     parser.set_defaults(run=console_verb)

@@ -5,7 +5,7 @@ What is shown says itself in words or signs, never by colour alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,6 @@ class Signs:
     more: str = "…"
 
     def of(self, state: str) -> str:
-        """The sign of a delivery's state."""
         if state == "cancelled":
             return self.failed
         return str(getattr(self, "queued" if state == "waiting" else state, self.queued))
@@ -109,12 +108,11 @@ def paint(
     width: int,
     height: int,
     now_ms: int,
-    clock: Callable[[int], str],
     signs: Signs = UNICODE,
+    zone: int = 0,
 ) -> Painted:
-    """``height`` rows of at most ``width`` columns. ``clock`` writes a time as hours and
-    minutes."""
-    return _View(state, width, height, now_ms, clock, signs).painted()
+    """``height`` rows of at most ``width`` columns; times are ``zone`` seconds east of UTC."""
+    return _View(state, width, height, now_ms, signs, zone).painted()
 
 
 class _View:
@@ -124,15 +122,15 @@ class _View:
         width: int,
         height: int,
         now_ms: int,
-        clock: Callable[[int], str],
         signs: Signs,
+        zone: int,
     ) -> None:
         self.state = state
         self.width = width
         self.height = height
         self.now_ms = now_ms
-        self.clock = clock
         self.signs = signs
+        self.zone = zone
         self.seen: list[str] = []
         self.at_end = (False, True)
         self.pan_max = 0
@@ -150,6 +148,10 @@ class _View:
         rows = [self._header(), *middle[:room], *items, *bottom]
         return Painted(rows[: self.height], tuple(self.seen), self.at_end, self.pan_max)
 
+    def _clock(self, ms: int) -> str:
+        at = ms // 1000 + self.zone
+        return f"{at // 3600 % 24:02}:{at // 60 % 60:02}"
+
     # -- the parts
 
     def _header(self) -> Row:
@@ -164,13 +166,13 @@ class _View:
         for name in (*NEEDY, "busy"):
             many = sum(row["state"] == name for row in live)
             parts += [f"{many} {name}"] if many else []
-        right = f"{state.host} {self.clock(self.now_ms)}"
+        right = f"{state.host} {self._clock(self.now_ms)}"
         if not state.connected:
             right = "no broker: trying again"
         left = " relay  " + "  ".join(parts)
         if columns_of(left) + len(right) + 3 > self.width:
             left = " " + " ".join(parts)
-            right = right if not state.connected else self.clock(self.now_ms)
+            right = right if not state.connected else self._clock(self.now_ms)
         return [("class:header", self._sides(left, right + " ", self.width))]
 
     def _bottom(self) -> list[Row]:
@@ -373,7 +375,7 @@ class _View:
 
     def _line(self, line: TrafficLine, width: int) -> list[Row]:
         state = self.state
-        time = f"{self.clock(line.at_ms)} " if width >= 34 else ""
+        time = f"{self._clock(line.at_ms)} " if width >= 34 else ""
         if line.kind != "message":
             style = "class:warn" if line.kind in ("gap", "owed") else "class:dim"
             text = f"{time}{line.text}".replace("→", self.signs.to)
@@ -488,7 +490,6 @@ class _View:
 
 
 def help_texts(signs: Signs) -> list[str]:
-    """The page of help, a line each."""
     legend = [
         f"{signs.of(one)} {one}"
         for one in ("queued", "delivering", "submitted", "seen", "held", "failed")

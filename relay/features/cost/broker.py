@@ -47,7 +47,6 @@ _SUMS = ", ".join(f"ifnull(sum({name}), 0)" for name in COUNTS)
 
 
 def feature(parts: BrokerParts) -> CostFeature:
-    """The feature in the broker."""
     return CostFeature(parts.kernel)
 
 
@@ -68,7 +67,6 @@ class CostFeature(BrokerFeature):
         return [serve(USAGE, self.usage)]
 
     def usage(self, request: ClientRequest[Usage], batch: Batch) -> UsageAnswer:
-        """What was used since a time."""
         self._directory.check_person(request, "see what agents cost")
         since = request.fields.get("since_ms", 0)
         if since < 0:

@@ -19,7 +19,6 @@ BY = ("agent", "day", "task", "model")
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(
         verbs,
         "cost",
@@ -37,7 +36,6 @@ def add(verbs: Parser) -> None:
 
 
 def cost_verb(options: Any) -> int:
-    """``relay cost``."""
     answer = asked(Home.from_env(), options.since)
     prices = user_prices()
     wanted = (options.agent or "").lower()
@@ -97,15 +95,6 @@ def _short(tokens: int) -> str:
     return str(tokens)
 
 
-def figures(home: Home, since_ms: int = 0) -> list[Json]:
-    """Rows of agent, day, task (a message's id), about (its beginning), model, input, output,
-    cached, written, money (None: the model has no price) and currency, the newest day first.
-
-    Raises RelayError.
-    """
-    return priced(asked(home, since_ms)["rows"], user_prices())
-
-
 def asked(home: Home, since_ms: int) -> UsageAnswer:
     """What the broker answers: rows, more, caps. Raises RelayError."""
     with connect(home) as client:
@@ -113,7 +102,6 @@ def asked(home: Home, since_ms: int) -> UsageAnswer:
 
 
 def priced(rows: Iterable[UsageRow], prices: Prices) -> list[Json]:
-    """Rows of tokens with what they cost."""
     made = []
     for row in rows:
         money = prices.dollars(

@@ -194,7 +194,7 @@ class ApprovalsFeature(BrokerFeature):
         self._count(waiting.member)
 
     def _count(self, member: Member) -> None:
-        member.wait_for_approval(sum(one.member is member for one in self._waiting.values()))
+        member.approvals = sum(one.member is member for one in self._waiting.values())
         self._watchers.agent(member)
 
     def _tell(self, waiting: _Waiting, batch: Batch) -> None:

@@ -45,7 +45,6 @@ _WIDE_MAX = 32
 
 
 def feature(parts: BrokerParts) -> IngestFeature:
-    """The feature in the broker."""
     return IngestFeature(parts.kernel)
 
 
@@ -61,7 +60,6 @@ class IngestFeature(BrokerFeature):
         return [serve(INGESTED, self.ingested), serve(INGEST, self.ingest)]
 
     def ingested(self, request: ClientRequest[Ingested], batch: Batch) -> IngestedPlace:
-        """How far a file was read."""
         self._directory.check_person(request, "ingest transcripts")
         found = place(self._ledger, _word("path", request.fields["path"]))
         if found is None:
@@ -94,13 +92,8 @@ class IngestFeature(BrokerFeature):
                 hint="what that one has read is stored; begin again when it is done",
                 code="changed",
             )
-        added = add(self._ledger, file, rows, batch.now_ms)
-        return {
-            "duplicate": False,
-            "turns": added["turns"],
-            "messages": added["messages"],
-            "calls": added["calls"],
-        }
+        with self._ledger.part(), self._ledger.guard() as db:
+            return add(self._ledger, db, file, rows, batch.now_ms)
 
 
 def _word(name: str, value: str) -> str:
@@ -121,7 +114,6 @@ class IngestedFile:
 
 
 def place(ledger: Ledger, path: str) -> IngestedFile | None:
-    """How far this file was read, if it was."""
     found = ledger.row(
         "SELECT path, source, device_inode, offset, state_json FROM ingested_files WHERE path=?",
         (path,),
@@ -137,16 +129,8 @@ def note_own(ledger: Ledger, conversation: str, session: str, now_ms: int) -> No
     )
 
 
-def add(ledger: Ledger, file: IngestedFile, rows: PastTurns, now_ms: int) -> dict[str, int]:
-    """Store what was read of ``file`` up to its offset, in the open transaction: all or nothing of
-    it. Returns how many rows are new."""
-    with ledger.part(), ledger.guard() as db:
-        return _add(ledger, db, file, rows, now_ms)
-
-
-def _add(
-    ledger: Ledger, db: Any, file: IngestedFile, rows: PastTurns, now_ms: int
-) -> dict[str, int]:
+def add(ledger: Ledger, db: Any, file: IngestedFile, rows: PastTurns, now_ms: int) -> IngestAnswer:
+    """Store what was read of ``file`` up to its offset."""
     work = _Work(ledger, db, file.source)
     work.own = _own(db, {one.conversation for one in rows.turns})
     sessions = [
@@ -154,8 +138,7 @@ def _add(
         for one in rows.sessions
         if _base(one.conversation) not in work.own
     ]
-    turns = work.turns(rows)
-    counts = {"turns": turns, "messages": work.messages(rows), "calls": work.calls(rows)}
+    turns, messages, calls = work.turns(rows), work.messages(rows), work.calls(rows)
     work.results(rows)
     work.ends(rows)
     db.execute(
@@ -169,7 +152,7 @@ def _add(
             *(file.inode, file.offset, file.state, now_ms),
         ),
     )
-    return counts
+    return {"duplicate": False, "turns": turns, "messages": messages, "calls": calls}
 
 
 class _Work:
@@ -302,7 +285,6 @@ class _Work:
         return len(added)
 
     def calls(self, rows: PastTurns) -> int:
-        """Store the tool calls."""
         fresh = [one for one in rows.calls if one.turn in self._of]
         said = {one.message for one in fresh if one.message}
         there = {row[0] for row in _found(self._db, "SELECT id FROM agent_messages WHERE id", said)}

@@ -8,7 +8,6 @@ from relay.cli.parser import Parser
 
 
 def add_parts(name: str, group: Parser) -> None:
-    """``relay ledger ingest``."""
     if name != "ledger":
         return
     text = "import the transcripts of Claude Code and Codex"

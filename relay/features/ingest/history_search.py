@@ -70,7 +70,6 @@ class _Conversation:
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(
         verbs, "search", "relay search flaky login test\n  relay search --agent codex deploy"
     )

@@ -99,7 +99,7 @@ def ingest_verb(options: Any) -> int:
             try:
                 for offset in _ingest(client, one, options.source, counts):
                     read = f"{(done + offset) >> 20} of {total >> 20} MB, {counts.turns} turns"
-                    bar.show(done + offset, total, read)
+                    bar.show(read)
             except (BrokerUnavailable, Timeout, StorageError):
                 raise
             except (OSError, RelayError) as error:
@@ -199,23 +199,24 @@ def _ingest(
     with open_file(found.path) as file:
         status = os.fstat(file.fileno())
         inode = f"{status.st_dev}:{status.st_ino}"
-        known = client.request(INGESTED, path=found.path)
-        at = _Place(known["offset"])
-        state = known.get("state") or {}
+        before = client.request(INGESTED, path=found.path)
+        known = before["offset"]
+        offset = known or 0
+        state = before.get("state") or {}
         kind = state.get("source")
-        if not _is_same(file, known, inode, status.st_size) or source not in (None, kind):
+        if not _is_same(file, before, inode, status.st_size) or source not in (None, kind):
             state, kind = {}, source or source_of(file)
-            at.offset = 0
+            offset = 0
         if kind is None:
             counts.not_transcripts += status.st_size > 0
             return
         left = time.time() - status.st_mtime > LEFT_AFTER
         reader = READERS[kind](state.get("reader") or {})
-        if status.st_size == at.offset and (reader.settled or not left):
+        if status.st_size == offset and (reader.settled or not left):
             return
         counts.read += 1
-        file.seek(at.offset)
-        for end, is_last in _read_on(file, reader, at.offset, status.st_size, counts):
+        file.seek(offset)
+        for end, is_last in _read_on(file, reader, offset, status.st_size, counts):
             if is_last and left:
                 reader.release()
             new = {"source": kind, "reader": reader.state(), "tail": _tail(file, end)}
@@ -223,15 +224,15 @@ def _ingest(
                 INGEST,
                 path=found.path,
                 source=kind,
-                known=at.known,
+                known=known,
                 inode=inode,
                 offset=end,
                 state=new,
                 rows=reader.take().to_json(),
                 deadline=120.0,
             )
-            counts.bytes += end - at.offset
-            at.known = at.offset = end
+            counts.bytes += end - offset
+            known = offset = end
             for name in ("turns", "messages", "calls"):
                 setattr(counts, name, getattr(counts, name) + stored[name])
             yield end
@@ -245,14 +246,6 @@ def open_file(path: str) -> IO[bytes]:
         return file
     file.close()
     raise OSError(errno.EINVAL, "it is not a file")
-
-
-class _Place:
-    """How far a file is stored, and whence reading went on."""
-
-    def __init__(self, known: int | None) -> None:
-        self.known = known
-        self.offset = known or 0
 
 
 def _is_same(file: IO[bytes], known: IngestedPlace, inode: str, size: int) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Served, serve
+from relay.broker.batch import Accepted, AnyRequest, Batch, ClientRequest, Served, serve
 from relay.broker.broker_tasks import BrokerTasks, LaterAnswers
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.broker.routing import EVERYONE, Route
+from relay.core import json_text
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import QueueMode
@@ -32,6 +33,7 @@ from relay.features.link.ops import (
     LINK_JOIN,
     LINK_NEW,
     LINK_REMOVE,
+    LINK_USE,
     RIGHTS,
     LinkChange,
     LinkCode,
@@ -39,6 +41,7 @@ from relay.features.link.ops import (
     LinkJoined,
     LinkNew,
     LinkState,
+    LinkUse,
 )
 from relay.ledger.schema import Delivery
 from relay.protocol.agent_ops import ELSEWHERE, AgentElsewhere, ElsewhereAnswer, ElsewhereQuery
@@ -106,10 +109,13 @@ class _OpenLink:
         try:
             await asyncio.wait_for(self.wire.connected.wait(), 30 if self.wire.link.ssh else 15)
         except TimeoutError as error:
-            raise RelayError(
-                f"the link does not work: {self.wire.problem or 'no answer'}",
-                hint=f"the server's log is in {self.wire.folder.path}",
-            ) from error
+            link, hint = self.wire.link, ""
+            if link.hosts:
+                hint = f"the server's log is in {self.wire.folder.path}"
+            elif link.urls:
+                hint = f"relay link use --needs --name {link.name} prints what it must allow"
+            problem = self.wire.problem or "no answer"
+            raise RelayError(f"the link does not work: {problem}", hint=hint) from error
 
     async def end(self) -> None:
         """End the connection, and the server that runs here."""
@@ -134,6 +140,7 @@ class LinkFeature(BrokerFeature):
             serve(LINK, self.shown_link),
             serve(LINK_NEW, self.new),
             serve(LINK_JOIN, self.join),
+            serve(LINK_USE, self.use),
             serve(LINK_REMOVE, self.remove),
             serve(LINK_ALLOW, self.allow),
             serve(ELSEWHERE, self.ask_elsewhere),
@@ -191,8 +198,8 @@ class LinkFeature(BrokerFeature):
     def new(self, request: ClientRequest[LinkNew], batch: Batch) -> LinkCode | None:
         """Begin a link where there is none; a code for one more machine."""
         self._directory.check_person(request, "link machines")
-        if self._open is not None and not self._open.wire.link.hosts:
-            raise UsageError(f"the link's server runs on {self._open.wire.link.host}: do it there")
+        if self._open is not None:
+            _check_hosts(self._open.wire.link)
         address = request.fields.get("address") or ""
         host, colon, port = address.rpartition(":")
         if not colon:
@@ -240,10 +247,7 @@ class LinkFeature(BrokerFeature):
 
     def join(self, request: ClientRequest[LinkJoin], batch: Batch) -> LinkJoined | None:
         """Join the link that a code is for."""
-        self._directory.check_person(request, "link machines")
-        if self._open is not None:
-            own = self._open.wire.link.name
-            raise UsageError("this machine is in a link", hint=f"leave it: relay link remove {own}")
+        self._check_unlinked(request)
         name = machine_name(request.fields.get("name"))
         code = Code.read(request.fields["code"])
         link = Link(name, code.address, code.host, "", ssh=request.fields.get("ssh") or "")
@@ -253,6 +257,42 @@ class LinkFeature(BrokerFeature):
             link.ssh = str(SshWay.read(link.ssh))
         self._later.answer(request, batch, partial(self._join, code, link), _as_it_is)
         return None
+
+    def _check_unlinked(self, request: AnyRequest) -> None:
+        self._directory.check_person(request, "link machines")
+        if self._open is not None:
+            own = self._open.wire.link.name
+            raise UsageError("this machine is in a link", hint=f"leave it: relay link remove {own}")
+
+    def use(self, request: ClientRequest[LinkUse], batch: Batch) -> LinkJoined | None:
+        """Write by a server that is there already."""
+        from relay.features.link.own_server import read_urls
+
+        self._check_unlinked(request)
+        urls, creds = read_urls(request.fields["urls"]), request.fields.get("creds") or ""
+        link = Link(machine_name(request.fields.get("name")), "", "", "", urls=urls, creds=creds)
+        self._later.answer(request, batch, partial(self._use, link), _as_it_is)
+        return None
+
+    async def _use(self, link: Link) -> LinkJoined:
+        from relay.features.link.own_server import Login
+        from relay.features.link.wire import nats_module
+
+        nats_module()
+        Login(link.urls[0], link.creds)  # the file can be read
+        self._folder.write(link)
+        opened = self._begin(link)
+        try:
+            await opened.wait_connected()
+        except RelayError:
+            await self._leave(opened)
+            raise
+        return {"name": link.name, "server": link.server, "machines": []}
+
+    async def _leave(self, opened: _OpenLink) -> None:
+        await opened.end()
+        self._folder.forget()
+        self._open = None
 
     async def _join(self, code: Code, link: Link) -> LinkJoined:
         from relay.features.link.by_ssh import SshWay, Tunnel
@@ -293,23 +333,24 @@ class LinkFeature(BrokerFeature):
         if name == link.name:
             if link.hosts and len(link.machines) > 1:
                 raise UsageError("the server runs here: remove the other machines first")
-        elif not link.hosts:
-            raise UsageError(f"the link's server runs on {link.host}: do it there")
-        elif name not in link.machines:
+        elif link.urls:
             opened.machines.check(name)
+        else:
+            _check_hosts(link)
+            if name not in link.machines:
+                opened.machines.check(name)
         self._later.answer(request, batch, partial(self._remove, opened, name), _as_it_is)
         return None
 
     async def _remove(self, opened: _OpenLink, name: str) -> LinkState:
         commit = self._parts.kernel.committer.commit
         if name != opened.wire.link.name:
-            await opened.wire.remove(name)
+            if opened.wire.link.hosts:
+                await opened.wire.remove(name)
             await commit(partial(opened.machines.forget, [name]))
             opened.machines.tell_now()
             return self._state()
-        await opened.end()
-        self._folder.forget()
-        self._open = None
+        await self._leave(opened)
         await commit(partial(opened.machines.forget, list(opened.machines.agents())))
         return self._state()
 
@@ -407,6 +448,17 @@ class LinkFeature(BrokerFeature):
             self._open.machines.tell_now()
 
 
+def _check_hosts(link: Link) -> None:
+    """Raise UsageError unless the server runs here."""
+    if link.urls:
+        raise UsageError(
+            f"the link's server is {link.server}, not relay's",
+            hint="on the other machine: relay link use",
+        )
+    if not link.hosts:
+        raise UsageError(f"the link's server runs on {link.host}: do it there")
+
+
 def _route(opened: _OpenLink, name: str, machine: str, fields: Send) -> Route:
     """The way to ``name`` on ``machine``. Raises RelayError."""
     from relay.features.link.far_outbox import OUTBOX
@@ -416,6 +468,13 @@ def _route(opened: _OpenLink, name: str, machine: str, fields: Send) -> Route:
         raise RelayError(
             f"{machine} is away, and an interrupt is not kept until it is back",
             hint="send it in another mode",
+        )
+    room = opened.wire.room - 4096
+    if len(fields["body"]) > room // 6 and len(json_text.dumps(fields["body"]).encode()) > room:
+        raise RelayError(
+            f"the message is larger than the link's server takes ({room:,} bytes)",
+            hint="put it into a file, or have its max_payload raised",
+            code="too_large",
         )
     waiting = opened.outbox.waiting_for(machine)
     if waiting >= OUTBOX:

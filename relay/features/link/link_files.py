@@ -14,6 +14,7 @@ import ssl
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from relay.core.errors import RelayError, UsageError
 from relay.core.message import BODY_MAX
@@ -35,12 +36,17 @@ def machine_name(given: str | None) -> str:
     name = given or re.sub("[^a-z0-9-]+", "-", socket.gethostname().split(".")[0].lower()).strip(
         "-"
     )
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise UsageError(
             f"{name!r} cannot be a machine's name",
             hint="lower-case letters, digits and - (at most 32): --name NAME",
         )
     return name
+
+
+def is_name(name: str) -> bool:
+    """Whether a machine can be called so."""
+    return _NAME.fullmatch(name) is not None
 
 
 @dataclass(slots=True)
@@ -49,17 +55,19 @@ class Link:
 
     name: str
     address: str  # host:port
-    host: str  # the machine that runs the server
+    host: str  # the machine that runs the server; "": none of them
     certificate: str  # PEM
     machines: dict[str, str] = field(default_factory=dict)
     secret: str = ""  # of the code that may be used
     until: float = 0.0
     ssh: str = ""  # the way there, where it goes through ssh: ssh://…
+    urls: list[str] = field(default_factory=list)  # of a server that is not relay's
+    creds: str = ""  # the file that says who this machine is there
 
     @property
     def server(self) -> str:
         """Where the server is, for a person."""
-        return self.ssh or self.address
+        return self.ssh or ", ".join(self.urls) or self.address
 
     @property
     def hosts(self) -> bool:
@@ -216,6 +224,11 @@ class LinkFolder:
 def _user(link: Link, name: str, key: str) -> dict[str, object]:
     if name == link.host:
         return {"nkey": key}
+    return {"nkey": key, "permissions": rights_on_server(name)}
+
+
+def rights_on_server(name: str) -> dict[str, Any]:
+    """What a machine of this name may say and hear on the server."""
     publish = [
         f"relay.{name}.*.m",
         f"relay.{name}.*.r",
@@ -225,13 +238,10 @@ def _user(link: Link, name: str, key: str) -> dict[str, object]:
     ]
     hear = [f"_INBOX_{name}.>", f"live.*.{name}", "presence.*"]
     return {
-        "nkey": key,
-        "permissions": {
-            "publish": {"allow": publish},
-            "subscribe": {"allow": hear},
-            # What another machine asks may be answered, though its inbox is not to be written to.
-            "allow_responses": {"max": 1, "expires": "2m"},
-        },
+        "publish": {"allow": publish},
+        "subscribe": {"allow": hear},
+        # What another machine asks may be answered, though its inbox is not to be written to.
+        "allow_responses": {"max": 1, "expires": "2m"},
     }
 
 

@@ -60,6 +60,14 @@ class LinkJoin(Request):
     ssh: NotRequired[str | None]  # the way to the server's machine, ssh://…
 
 
+class LinkUse(Request):
+    """Write by a server of NATS that is there already."""
+
+    urls: str  # one, or several of one cluster, with commas
+    creds: NotRequired[str | None]  # the file that says who this machine is there
+    name: NotRequired[str | None]  # of this machine
+
+
 class LinkJoined(Record):
     """The link that this machine is in."""
 
@@ -78,5 +86,6 @@ class LinkChange(Request):
 LINK = Op("link", Request, LinkState)
 LINK_NEW = Op("link_new", LinkNew, LinkCode)
 LINK_JOIN = Op("link_join", LinkJoin, LinkJoined)
+LINK_USE = Op("link_use", LinkUse, LinkJoined)
 LINK_REMOVE = Op("link_remove", LinkChange, LinkState)
 LINK_ALLOW = Op("link_allow", LinkChange, LinkState)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from relay.broker.client import request
@@ -10,7 +11,7 @@ from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
 from relay.core.visible import age
-from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE
+from relay.features.link.ops import LINK, LINK_ALLOW, LINK_JOIN, LINK_NEW, LINK_REMOVE, LINK_USE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def add(verbs: Parser) -> None:
         "  relay link join ssh://me@server (instead of both, where ssh gets there)\n"
         '  relay send Bob@server "are you there?"',
         "Agents on several machines write to each other. See docs/many-machines.md.",
-    ).add_subparsers(metavar="list|new|join|allow|remove", alone="list")
+    ).add_subparsers(metavar="list|new|join|use|allow|remove", alone="list")
     listed = group.add_parser("list", help="the machines: when they were seen, and what waits")
     listed.set_defaults(run=list_verb)
     new = group.add_parser("new", help="begin a link, or print a code for one more machine")
@@ -45,6 +46,19 @@ def add(verbs: Parser) -> None:
     )
     join.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
     join.set_defaults(run=join_verb)
+    use = group.add_parser("use", help="write by a server of NATS that you have")
+    use.add_argument(
+        "urls",
+        nargs="?",
+        metavar="URL[,URL]",
+        help="tls://HOST[:PORT], several of one cluster; nats://… without TLS",
+    )
+    use.add_argument(
+        "--creds", metavar="FILE", help="credentials of this machine; read anew at each connection"
+    )
+    use.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
+    use.add_argument("--needs", action="store_true", help="print what the server must allow it")
+    use.set_defaults(run=use_verb)
     allow = group.add_parser("allow", help="what a machine may do here beside writing")
     allow.add_argument("machine", metavar="MACHINE", help="the machine")
     allow.add_argument(
@@ -58,7 +72,7 @@ def add(verbs: Parser) -> None:
     remove = group.add_parser("remove", help="remove a machine; its own name: leave the link")
     remove.add_argument("machine", metavar="MACHINE", help="the machine")
     remove.set_defaults(run=remove_verb)
-    for parser in (listed, new, join, allow, remove):
+    for parser in (listed, new, join, use, allow, remove):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -131,6 +145,33 @@ def join_verb(options: Any) -> int:
         return 0
     output.data(f"this machine is {joined['name']}, linked with {', '.join(joined['machines'])}")
     output.note(f'write to an agent there: relay send NAME@{joined["machines"][0]} "…"')
+    return 0
+
+
+def use_verb(options: Any) -> int:
+    """``relay link use``."""
+    if options.needs:
+        from relay.features.link.link_files import machine_name
+        from relay.features.link.own_server import needs
+
+        output.as_json(needs(machine_name(options.name)))
+        return 0
+    if not options.urls:
+        raise UsageError("the server's address is missing", hint="relay link use tls://HOST")
+    creds = options.creds and os.path.abspath(options.creds)
+    used = request(
+        LINK_USE,
+        deadline=40,
+        urls=options.urls,
+        creds=creds,
+        name=options.name,
+        **output.speaker(),
+    )
+    if options.json:
+        output.as_json(used)
+        return 0
+    output.data(f"this machine is {used['name']}, and writes by {used['server']}")
+    output.note("others that use it, too, are in relay link within ten seconds")
     return 0
 
 

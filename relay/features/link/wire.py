@@ -9,6 +9,7 @@ import asyncio
 import json
 import math
 import os
+import secrets
 import signal
 import subprocess
 import sysconfig
@@ -17,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relay.core.errors import RelayError, Timeout, UsageError
 from relay.core.log import Log
@@ -31,7 +32,11 @@ from relay.features.link.link_files import (
     Link,
     LinkFolder,
     context_for,
+    is_name,
 )
+
+if TYPE_CHECKING:
+    from relay.features.link.own_server import Login
 
 #: The oldest version of nats-server that relay works with.
 OLDEST = (2, 11)
@@ -102,6 +107,9 @@ class Wire:
         self._server_lock = threading.Lock()
         self._has_ended = False  # no server is started any more
         self._refused = ""  # by the server, in its words
+        self._tries = 0
+        self._life = secrets.token_hex(8)  # tells this broker from one of another machine's
+        self.room = PAYLOAD  # bytes of one message, at most
         self.arrived: asyncio.Queue[Arrival] = asyncio.Queue(2 * WINDOW)
         self.connected = asyncio.Event()
         self.connection = 0  # the number of the one that there is, or was last
@@ -139,7 +147,7 @@ class Wire:
                 self.problem = error.message
             except Exception as error:
                 self.problem = (
-                    self._refused or f"{self.link.server}: {error or type(error).__name__}"
+                    f"{self.link.server}: {self._refused or error or type(error).__name__}"
                 )
             finally:
                 if self.connected.is_set():
@@ -156,31 +164,49 @@ class Wire:
         link = self.link
         if link.ssh:
             async with Tunnel(SshWay.read(link.ssh), link.address) as tunnel:
-                await self._connect(tunnel.address)
-        else:
-            await self._connect(_local(link))
+                await self._connect(f"tls://{tunnel.address}")
+        elif link.urls:
+            from relay.features.link.own_server import Login
 
-    async def _connect(self, address: str) -> None:
+            url = link.urls[self._tries % len(link.urls)]  # one after the other
+            self._tries += 1
+            login = Login(url, link.creds)
+            await self._connect(url, login)
+        else:
+            await self._connect(f"tls://{_local(link)}")
+
+    async def _connect(self, url: str, login: Login | None = None) -> None:
         """Connect, and stay so until the connection ends."""
         link, closed = self.link, asyncio.Event()
         self._refused = ""
         if link.hosts:
             await asyncio.get_running_loop().run_in_executor(None, self._start_server)
+        if login is not None:
+            options = login.options()
+        else:
+            options = {
+                "tls": context_for(link.certificate),
+                "tls_handshake_first": True,
+                "nkeys_seed_str": self.folder.seed().decode(),
+            }
 
         async def failed(error: Exception) -> None:
             self._refused = str(error).removeprefix("nats: ")
+            if "ermissions" in self._refused:
+                self.problem = self._refused
 
         async def lost() -> None:
             closed.set()
 
-        self._client = client = await self._nats.connect(
-            f"tls://{address}",
+        self._client = client = self._nats.NATS()
+        await client.connect(
+            url,
+            **options,
             name=link.name,
-            tls=context_for(link.certificate),
-            tls_handshake_first=True,
-            nkeys_seed_str=self.folder.seed().decode(),
             inbox_prefix=f"_INBOX_{link.name}",
             allow_reconnect=False,
+            max_reconnect_attempts=1,  # counts for the first connection, too
+            reconnect_time_wait=SOON,
             connect_timeout=CONNECTED_BY_SSH if link.ssh else ANSWER,
             ping_interval=5,
             max_outstanding_pings=2,
@@ -191,12 +217,21 @@ class Wire:
         )
         version = client.connected_server_version
         refuse_old(f"{version.major}.{version.minor}.{version.patch}")
+        if login is not None:
+            login.check_tls()
+            self.room = min(PAYLOAD, client.max_payload)
+            await self.make_stream()
         if link.hosts:
             await self.make_stream()
             await client.subscribe("join", cb=self._join)
         await client.subscribe(f"_INBOX_{link.name}.arrive", cb=self._message)
         await client.subscribe(f"live.*.{link.name}", cb=self._live)
         await client.subscribe("presence.*", cb=self._presence)
+        if login is not None:
+            for _ in range(2):  # the first ping may overtake what was subscribed to
+                await client.flush(ANSWER)
+            if self._refused:
+                raise RelayError(self._refused)
         self.problem = ""
         self.connection += 1
         self.connected.set()
@@ -208,13 +243,19 @@ class Wire:
 
     async def _message(self, message: Any) -> None:
         parts = message.subject.split(".")
-        if len(parts) == 4 and parts[2] == self.link.name:
+        if len(parts) == 4 and parts[2] == self.link.name and is_name(parts[1]):
             await self.arrived.put(Arrival(parts[1], parts[3], message.data, message.ack))
 
     async def _presence(self, message: Any) -> None:
         sender = message.subject.partition(".")[2]
         if sender != self.link.name:
-            await self.arrived.put(Arrival(sender, "p", message.data))
+            if is_name(sender):
+                await self.arrived.put(Arrival(sender, "p", message.data))
+        elif self._life.encode() not in message.data and self._client is not None:
+            self._refused = (
+                f"another machine is called {sender}, too: leave the link on one of them"
+            )
+            await self._client.close()
 
     async def _live(self, message: Any) -> None:
         sender = message.subject.split(".")[1]
@@ -248,7 +289,8 @@ class Wire:
         except Exception as error:
             reason = str(getattr(error, "description", "") or error or type(error).__name__)
             if getattr(error, "err_code", 0) == 10077 or "maximum" in reason:
-                reason = f"the stream on {self.link.host} is full ({reason})"
+                where = self.link.host or self.link.server
+                reason = f"the stream on {where} is full ({reason})"
             self.problem = self._refused or reason
             raise RelayError(self.problem) from error
         self.problem = ""
@@ -257,9 +299,8 @@ class Wire:
         """Say how this machine is to all others. Nothing keeps it."""
         if self._client is not None and self.connected.is_set():
             with suppress(Exception):
-                await self._client.publish(
-                    f"presence.{self.link.name}", json.dumps(fields).encode()
-                )
+                told = json.dumps(fields | {"life": self._life}).encode()
+                await self._client.publish(f"presence.{self.link.name}", told)
 
     # -- where the server runs
 
@@ -330,7 +371,7 @@ class Wire:
                 )
             )
         try:
-            for name in self.link.machines:
+            for name in self.link.machines or [self.link.name]:
                 await stream.add_consumer(
                     STREAM,
                     api.ConsumerConfig(
@@ -343,15 +384,14 @@ class Wire:
                     ),
                 )
         except ServerError:  # its files are gone, say: the next try makes another one
-            with suppress(Exception):
-                await stream.delete_stream(STREAM)  # who sent what it had sends that again
+            if self.link.hosts:
+                with suppress(Exception):
+                    await stream.delete_stream(STREAM)  # who sent what it had sends that again
             raise
 
     async def new_code(self, address: str) -> tuple[Code, float]:
         """A code for one machine, and until when it may be used. ``address``: where it finds the
         server."""
-        import secrets
-
         from relay.features.link.link_files import pin_of
 
         link = self.link

@@ -78,7 +78,6 @@ class McpServer:
 
 
 def listing() -> list[types.Tool]:
-    """The tools as a client lists them."""
     return [
         types.Tool(
             name=one.name,

@@ -198,26 +198,14 @@ class ToolCaller:
         self._auth = {"auth": auth} if auth else {}
         self._memory = memory
         self._cwd = cwd
-        self._calls: dict[str, Callable[[Any, Progress], Awaitable[Json]]] = {
-            "send": self._send,
-            "ask": self._ask,
-            "inbox": self._inbox,
-            "agents": self._agents,
-            "peek": self._peek,
-            "history": self._history,
-            "memory_save": self._memory_save,
-            "memory_search": self._memory_search,
-            "list_intents": self._list_intents,
-            "read_intent": self._read_intent,
-            "select_active_intent": self._select_active_intent,
-        }
 
     async def call(self, name: str, given: Mapping[str, Any], progress: Progress) -> str:
         """The tool's answer as JSON. Raises RelayError for what cannot be done, and says why."""
         tool = TOOLS.get(name)
         if tool is None:
             raise NotFound(f"there is no tool {name!r}", hint=f"there are {', '.join(TOOLS)}")
-        found = await self._calls[name](exactly(name, given, tool.arguments), progress)
+        call = getattr(self, f"_{name}")
+        found = await call(exactly(name, given, tool.arguments), progress)
         return json.dumps(_shown(found), ensure_ascii=False)
 
     async def _request(

@@ -25,7 +25,6 @@ _TOKEN_MAX, _TOKEN_MIN = 200, 32
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(
         verbs,
         "mcp",
@@ -39,7 +38,6 @@ def add(verbs: Parser) -> None:
 
 
 def mcp_verb(options: Options) -> int:
-    """``relay mcp``."""
     if options.http:
         return _serve_http(options)
     for option, given in ("--port", options.port), ("--allow-tunnel", options.allow_tunnel):

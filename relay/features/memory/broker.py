@@ -149,7 +149,7 @@ class MemoryProxy:
             # Whatever an agent says: its project, its store and what is done with its secrets are
             # those of the run, as it was registered.
             if whose.memory is None:
-                raise RelayError(f"{whose.name} is not there yet", hint="try again", code="busy")
+                raise RelayError(f"{whose.name} is not ready yet", hint="try again", code="busy")
             for key in ("cwd", "store", "secrets"):
                 passed.pop(key, None)
             passed |= {k: v for k, v in whose.memory.items() if k in ("store", "secrets")}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -89,7 +87,7 @@ def _write_all(client: StoreClient, target: IO[str], bar: progress.Bar) -> int:
         after = answer["after"]
         done += len(answer["memories"])
         total = max(done, total)  # others save meanwhile
-        bar.show(done, total, f"{done} of {total} memories")
+        bar.show(f"{done} of {total} memories")
     target.flush()
     return done
 
@@ -145,15 +143,12 @@ def import_(options: Any) -> int:
 
 
 def _read_all(client: StoreClient, source: IO[bytes], counts: _Counts) -> None:
-    size = _size(source)
-    read = 0
     with progress.on_stderr() as bar:
-        for rows, length in _pages(source, counts):
+        for rows in _pages(source, counts):
             if rows:
                 imported = client.request(MEMORY_IMPORT, memories=rows)
                 counts.update({name: imported[name] for name in _OUTCOMES})
-            read += length
-            bar.show(read, size, f"{counts.done} memories")
+            bar.show(f"{counts.done} memories")
 
 
 def _bad_lines(file: str, counts: _Counts) -> UsageError:
@@ -186,21 +181,15 @@ def _source(file: str) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def _size(source: IO[bytes]) -> int | None:
-    """Bytes, where that is known beforehand."""
-    found = os.fstat(source.fileno())
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
-
-
-def _pages(source: IO[bytes], counts: _Counts) -> Iterator[tuple[list[Json], int]]:
-    """As many memories as one request takes, and the bytes that were read for them."""
+def _pages(source: IO[bytes], counts: _Counts) -> Iterator[list[Json]]:
+    """As many memories as one request takes."""
     rows: list[Json] = []
     size = number = 0
     while line := source.readline(LINE_MAX):
         number += 1
         size += len(line)
         if len(line) == LINE_MAX and not line.endswith(b"\n"):
-            size += _skip(source)
+            _skip(source)
             counts.refuse(number, "it is too long")
         elif not line.isspace():
             try:
@@ -208,19 +197,15 @@ def _pages(source: IO[bytes], counts: _Counts) -> Iterator[tuple[list[Json], int
             except UsageError as error:
                 counts.refuse(number, error.message.removeprefix("this is not a memory: "))
         if len(rows) == _IMPORT_ROWS or size > _IMPORT_SIZE:
-            yield rows, size
+            yield rows
             rows, size = [], 0
-    yield rows, size
+    yield rows
 
 
-def _skip(source: IO[bytes]) -> int:
-    """Read to the end of the line; how many bytes that were."""
-    size = 0
-    while line := source.readline(LINE_MAX):
-        size += len(line)
-        if line.endswith(b"\n"):
-            break
-    return size
+def _skip(source: IO[bytes]) -> None:
+    """Read to the end of the line."""
+    while (line := source.readline(LINE_MAX)) and not line.endswith(b"\n"):
+        pass
 
 
 def _row(line: bytes) -> Json:

@@ -96,7 +96,7 @@ class MemoryRequest:
         try:
             return Place(Scope(after["scope"]), after["owner"]), after["id"]
         except ValueError:
-            raise UsageError("'after' is not what the page before it gave") from None
+            raise UsageError("'after' must be what the previous page gave") from None
 
     def limit(self) -> int:
         """How many memories are wanted."""

@@ -58,7 +58,6 @@ _ESC, _END = "\033]", "\033\\"
 
 
 def feature(parts: BrokerParts) -> NotifyFeature:
-    """The feature in the broker."""
     return NotifyFeature(parts.kernel)
 
 
@@ -258,7 +257,6 @@ class Notice:
 
     @property
     def line(self) -> str:
-        """All of it on one line."""
         return f"{self.title}: {self.text}" if self.text else self.title
 
 

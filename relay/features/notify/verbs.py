@@ -31,7 +31,6 @@ from relay.ui.watching import Watching
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(
         verbs,
         "notify",
@@ -71,7 +70,7 @@ def notify_verb(options: Options) -> int:
     signals.plain_interrupt()
     pending = PendingNotices(owner_name(), int(time.time() * 1000))
     with Watching(home, kinds=ROWS) as watching:
-        output.note("You are told here what comes. Ctrl-C ends it.")
+        output.note("Notices appear here. Ctrl-C ends it.")
         while True:
             rows = watching.next_rows(QUIET_LOOK)
             rows += watching.next_rows(GATHER) if rows else []

@@ -136,7 +136,7 @@ def _print_event(answer: EventStored, in_json: bool) -> None:
     output.data(answer["id"])
     output.flush()
     if answer["duplicate"]:
-        output.note("duplicate: its channel has told of it before; nothing was stored")
+        output.note("duplicate: its channel has reported it before; nothing was stored")
 
 
 def _print_refused(number: int, error: RelayError, in_json: bool) -> None:

@@ -25,6 +25,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from relay import __version__
 from relay.core import asciicast, descriptors, files
@@ -285,16 +286,14 @@ class Recorder:
         self._records = queue.SimpleQueue()  # what nobody writes is not kept
 
 
+@dataclass(slots=True)
 class _Entry:
     """An event whose text is known but for its last ``missing`` characters."""
 
-    __slots__ = ("at", "code", "missing", "text")
-
-    def __init__(self, at: float, code: str, text: str = "", missing: int = 0) -> None:
-        self.at = at
-        self.code = code
-        self.text = text
-        self.missing = missing
+    at: float
+    code: str
+    text: str = ""
+    missing: int = 0
 
 
 class _Stream:

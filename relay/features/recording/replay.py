@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -54,14 +54,12 @@ _KINDS = {"typed": frames.TYPED, "entered": frames.ENTERED, "cleared": frames.CL
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     parser = verb(verbs, "replay", description=_TEXT)
     parser.add_argument("file", metavar="FILE", help="the recording; - reads stdin")
     parser.add_argument(
         "--misses", action="store_true", help="also what almost fired, and why it did not"
     )
     parser.add_argument("--config", metavar="FILE", help="use this configuration, if it is trusted")
-    parser.add_argument("--name", metavar="NAME", help="the agent's name (default: as recorded)")
     parser.add_argument("--json", action="store_true", help="print JSON, with whole bodies")
     parser.gone("--source", "a recording is always read from the screen; leave the option out")
     parser.set_defaults(run=run)
@@ -86,7 +84,7 @@ def run(options: Options) -> int:
                 details={"line": error.line},
             ) from None
     _say(header, replay)
-    name = options.name or header.relay.get("agent") or header.title
+    name = header.relay.get("agent") or header.title
     if options.json:
         output.as_json([_fields(finding, name) for finding in replay.found])
     else:
@@ -94,20 +92,16 @@ def run(options: Options) -> int:
     return 0
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[IO[str]]:
+def _opened(path: str) -> AbstractContextManager[IO[str]]:
     if path == "-":
-        yield sys.stdin
-        return
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(open(path, encoding="utf-8", errors="replace", newline="\n"))
-        except FileNotFoundError:
-            raise NotFound(f"there is no file {path}", hint="check the name") from None
-        except OSError as error:
-            why = error.strerror
-            raise RelayError(f"cannot read {path}: {why}", hint="check the name") from None
-        yield file
+        return nullcontext(sys.stdin)
+    try:
+        return open(path, encoding="utf-8", errors="replace", newline="\n")
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {path}", hint="check the name") from None
+    except OSError as error:
+        why = error.strerror
+        raise RelayError(f"cannot read {path}: {why}", hint="check the name") from None
 
 
 def _source(header: Header, home: Home, namespaces: Collection[str]) -> ScreenSource:

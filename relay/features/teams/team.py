@@ -30,8 +30,8 @@ AGENT_KEYS = {
     "worktree": "true: a git worktree of its own, on the branch relay/NAME; or the branch's name",
     "cwd": "the folder that it works in, seen from the file; by default the file's own",
 }
-#: Agents in a team; roles and channels of one; characters of a word, and of a task.
-AGENTS_MAX, WORDS_MAX, WORD_MAX, TASK_MAX = 50, 20, 2000, 20_000
+#: Characters of a word, and of a task.
+WORD_MAX, TASK_MAX = 2000, 20_000
 #: The branch of an agent's worktree, where the file names none, begins with it.
 BRANCH_PREFIX = "relay/"
 #: Where agents' worktrees are, seen from the repository's root.
@@ -116,7 +116,6 @@ def find_team(cwd: str, explicit: str | None = None) -> ConfigFile:
 
 
 def is_team_file(path: str) -> bool:
-    """Whether this is a team's file, by its name."""
     return os.path.basename(path) == TEAM_FILE
 
 
@@ -170,12 +169,10 @@ class _TeamForm(YamlForm):
         if node.kind != "map" or not node.pairs:
             self.wrong(node, "agents: a name for each agent is meant here, and what it is below it")
             return []
-        if len(node.pairs) > AGENTS_MAX:
-            self.wrong(node, f"agents: there are more than {AGENTS_MAX}")
         made: list[TeamAgent] = []
         lines: dict[str, int] = {}
         branches: dict[str, str] = {}
-        for key, value in node.pairs[:AGENTS_MAX]:
+        for key, value in node.pairs:
             name = key.value
             if key.kind != "text" or not valid_name(name):
                 self.wrong(key, f"{name[:64]!r} cannot be an agent's name: {_NAMES}")
@@ -234,8 +231,6 @@ class _TeamForm(YamlForm):
             if text and not valid_name(word):
                 self.wrong(one, f"{key}: {word[:64]!r} cannot be a name: {_NAMES}")
             made.append(word)
-        if len(made) > WORDS_MAX:
-            self.wrong(node, f"{key}: there are more than {WORDS_MAX}")
         return tuple(dict.fromkeys(made))
 
     def _with_worktree(self, agent: TeamAgent, node: YamlNode) -> TeamAgent:

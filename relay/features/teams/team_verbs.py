@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from relay.app.spawning import READY, release, spawn
@@ -16,7 +16,7 @@ from relay.cli import output, table
 from relay.cli.answer_verbs import show_questions
 from relay.cli.config_verbs import trust_file
 from relay.cli.parser import Parser
-from relay.cli.progress import Rows
+from relay.cli.progress import on_stderr
 from relay.cli.verbs import verb
 from relay.config.names import holder
 from relay.config.programs import in_place
@@ -49,7 +49,6 @@ _WAITING = ("queued", "waiting")
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verbs."""
     up = verb(verbs, "up", "relay up\n  relay up Alice Bob")
     down = verb(
         verbs,
@@ -102,15 +101,14 @@ def up_verb(options: Any) -> int:
             if agent.worktree:
                 path = trees.make(agent.name, agent.branch)
                 cwd = os.path.normpath(os.path.join(path, inside, agent.cwd))
-                starts[number] = (agent, _in_folder(wanted, cwd))
+                starts[number] = (agent, replace(wanted, cwd=cwd))
                 rows[agent.name]["branch"] = agent.branch
-    states = {agent.name: "starting" for agent, _ in starts}
-    progress = Rows(sys.stderr, states, wanted=not options.json)
-    with ThreadPoolExecutor(_AT_ONCE) as pool, progress:
+    with ThreadPoolExecutor(_AT_ONCE) as pool, on_stderr() as bar:
+        bar.show(f"starting {', '.join(agent.name for agent, _ in starts)}")
         for done in as_completed([pool.submit(_start, home, *one) for one in starts]):
             row = done.result()
             rows[row["name"]] |= row
-            progress.show(row["name"], row["state"])
+            bar.show(f"{row['name']}: {row['state']}")
     return _tell_up(list(rows.values()), options.json)
 
 
@@ -125,10 +123,6 @@ def _spawn_of(agent: TeamAgent, path: str) -> Spawn:
     command = [_program(agent, here), *in_place(Command(argv=agent.command), path)[1:]]
     cwd = os.path.normpath(os.path.join(here, agent.cwd))
     return Spawn(agent.name, command, cwd, tuple(words), team=path)
-
-
-def _in_folder(wanted: Spawn, cwd: str) -> Spawn:
-    return Spawn(wanted.name, wanted.command, cwd, wanted.options, team=wanted.team)
 
 
 def _program(agent: TeamAgent, here: str) -> str:
@@ -231,7 +225,7 @@ def down_verb(options: Any) -> int:
     if options.json:
         output.as_json(list(rows.values()))
     elif not any(row["state"] != "did not run" or row["worktree"] for row in rows.values()):
-        output.note("nobody of this team runs")
+        output.note("no agent of this team is running")
     if not trusted and any(name not in running for name in wanted):
         say = f"relay trust {shlex.quote(file.path)}"
         output.note(
@@ -332,14 +326,10 @@ def _choice(content: WorktreeContent) -> str:
         output.note(f"  It cannot be merged: {content.problem}.")
     else:
         merge = f"[m]erge into {content.target}, " if content.ahead else "[m] remove it, "
-    words = f"  {merge}[d]iscard (moved aside, nothing is deleted), or [K]eep? "
+    words = f"  {merge}[d]iscard (moved aside, nothing is deleted), or [K]eep?"
     while True:
-        output.flush()
-        sys.stderr.write(words)
-        sys.stderr.flush()
-        said = sys.stdin.readline()
-        answer = said.strip().lower()[:1]
-        if not said or answer in ("", "k"):
+        answer = (output.asked(words) or "k").lower()[:1]
+        if answer == "k":
             return "k"
         if answer == "d" or (answer == "m" and merge):
             return answer

@@ -203,7 +203,6 @@ class WebData:
 
 
 def governed_traces(home: Home, folders: Iterable[str]) -> list[Json]:
-    """The newest records of the governed projects in which these folders are."""
     roots = sorted({root for folder in folders if (root := governed_root(folder))})
     projects: list[Json] = []
     for root in roots[:PROJECTS_MAX]:

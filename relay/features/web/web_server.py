@@ -18,14 +18,17 @@ import json
 import secrets
 import socket
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from importlib import resources
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from relay.core.errors import RelayError, error_fields
 from relay.core.http import JSON, Header, HttpRequest, Newcomers, Refused, ServerConnection
 from relay.core.loopback_guard import ClientKind, admitted, check_host, check_origin, client_of
 from relay.core.visible import cells
+
+if TYPE_CHECKING:
+    from relay.features.web.web_data import WebData
 
 #: Bytes of what the page may send.
 BODY_MAX = 64 * 1024
@@ -51,19 +54,6 @@ _API = b"/api/"
 Json = dict[str, Any]
 
 
-class PageSource(Protocol):
-    """What the page shows, and where what the person does there goes."""
-
-    async def ask(self, name: str, fields: Json) -> Json:
-        """The answer to one question of the page. Raises RelayError."""
-        ...
-
-    def follow(self, together: float, alive_after: float) -> AsyncGenerator[Json, None]:
-        """What there is, then what happens: events at least every ``alive_after`` seconds, and what
-        happens within ``together`` seconds as one. Raises RelayError."""
-        ...
-
-
 class AccessKeys:
     """The code of the next link, and the keys that earlier ones were exchanged for."""
 
@@ -77,7 +67,6 @@ class AccessKeys:
         return self._code
 
     def is_code(self, code: object) -> bool:
-        """Whether ``code`` is the one that is still to be used."""
         given = code if isinstance(code, str) else ""
         return bool(self._code) and secrets.compare_digest(given.encode(), self._code.encode())
 
@@ -91,7 +80,6 @@ class AccessKeys:
         return key
 
     def is_key(self, authorization: bytes) -> bool:
-        """Whether this header shows a key."""
         kind, _, key = authorization.partition(b" ")
         return kind == b"Bearer" and _hash(key) in self._keys
 
@@ -106,7 +94,7 @@ class WebServer:
 
     def __init__(
         self,
-        data: PageSource,
+        data: WebData,
         listener: socket.socket,
         *,
         on_link: Callable[[str], None],

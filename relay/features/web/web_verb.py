@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
     web = verb(
         verbs,
         "web",
@@ -46,7 +45,7 @@ def web_verb(options: Any) -> int:
             output.flush()
 
     if not options.json:
-        output.note("Open this link in your browser. It is good once; the next one follows then.")
+        output.note("Open this link in your browser. It works once; then the next one is printed.")
         output.note("Ctrl-C ends the page.")
     try:
         asyncio.run(_serve(home, listener, on_link, options))

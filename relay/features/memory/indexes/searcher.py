@@ -77,7 +77,7 @@ class SearcherIndex:
         answer: Any = self._search(query, limit, place.scope.value)
         given = [] if isinstance(answer, str) else list(answer)
         if isinstance(answer, str) or not all(isinstance(name, str) for name in given):
-            raise StorageError("the searcher gave something else than a list of ids or texts")
+            raise StorageError("the searcher did not give a list of ids or texts")
         names = list(dict.fromkeys(given))[:limit]
         return {name: 1 - number / len(names) for number, name in enumerate(names)}
 

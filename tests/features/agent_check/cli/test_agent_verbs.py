@@ -57,7 +57,7 @@ def test_who_wants_to_learn_a_program_is_told_what_does_it_now() -> None:
 def test_a_program_that_is_not_there_is_said(spawned: Run) -> None:
     done = spawned("agent", "check", "gone", "--yes", "--", "./no-such-program")
     assert done.returncode == 1
-    assert "gone ended before it was there; it showed: “relay: command not found" in done.stderr
+    assert "gone ended before it was ready; it showed: “relay: command not found" in done.stderr
 
 
 @pytest.mark.parametrize("columns", [None, 40])

@@ -19,7 +19,7 @@ OWNER = owner_name()
 
 def test_a_channel_from_the_first_member_to_its_history(relay: Run, broker_home: Home) -> None:
     assert relay("status-line").stdout == "\n"  # nothing is started for it
-    assert relay("channel", "join", "build").stdout == f"{OWNER} is in #build now\n"
+    assert relay("channel", "join", "build").stdout == f"{OWNER} has joined #build\n"
     assert "an agent: --name Bob" in relay("channel", "join", "build", "Bob").stderr
     alone = relay("send", "#build", "anybody?")
     assert (alone.returncode, "nobody else is in #build" in alone.stderr) == (3, True)
@@ -45,7 +45,7 @@ def test_a_channel_from_the_first_member_to_its_history(relay: Run, broker_home:
         assert relay("status-line").stdout == "1 agent, 1 blocked, 1 unread\n"
         [agent] = json.loads(relay("agents", "--json").stdout)
         assert (agent["roles"], agent["channels"]) == (["reviewer"], ["#build"])
-    assert relay("channel", "leave", "build").stdout == f"{OWNER} is in #build no more\n"
+    assert relay("channel", "leave", "build").stdout == f"{OWNER} has left #build\n"
     assert relay("channel", "leave", "build").returncode == 3
     [row] = json.loads(relay("channel", "list", "--json").stdout)
     assert row == {"channel": "#build", "members": ["Bob"], "here": row["here"]}

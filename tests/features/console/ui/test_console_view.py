@@ -22,7 +22,7 @@ from relay.protocol.message_ops import SEND
 
 pytestmark = pytest.mark.unit
 
-NOW = 10_000_000
+NOW = 10_000_000  # 02:46
 VERBS = {"status": "the broker and every agent", "attach": "take an agent's terminal over"}
 QUESTION = {
     "id": "q-1",
@@ -79,7 +79,7 @@ def state() -> ConsoleState:
 
 
 def shown(state: ConsoleState, width: int, height: int, signs: Signs = UNICODE) -> list[str]:
-    painted = paint(state, width, height, NOW, lambda _: "18:50", signs)
+    painted = paint(state, width, height, NOW, signs)
     lines = ["".join(text for _, text in row) for row in painted.rows]
     assert len(lines) == height
     assert max(map(columns_of, lines)) <= width
@@ -102,7 +102,7 @@ def test_every_size_holds_what_matters_and_no_control(
         assert "All green." in text and "Carol: held (the 21st in a row)" in text
     if size[0] >= 80:
         assert "1 question waits, 1 message is held" in text and "1 unread" in text
-        assert "18:50 ✓ Alice → Bob: run the tests" in text and "asks to use Bash" in text
+        assert "02:46 ✓ Alice → Bob: run the tests" in text and "asks to use Bash" in text
         assert "rm -rf build^[[2J" in text and "[1 Yes · 2 No]" in text
 
 
@@ -132,7 +132,7 @@ def test_a_screen_is_shown_in_its_colours_and_without_its_bytes(state: ConsoleSt
         styled_rows_shown([spans, [("  ", {})]]),
         state.chosen,
     )
-    rows = paint(state, 80, 24, NOW, lambda _: "18:50").rows
+    rows = paint(state, 80, 24, NOW).rows
     shown = next(row for row in rows if "a^[]0;x^G" in row[0][1])
     assert [style for style, _ in shown] == ["bold fg:ansired", "bg:#0087ff", "dim fg:#010203"]
     assert sum(columns_of(text) for _, text in shown) <= 80
@@ -148,7 +148,7 @@ def test_a_wider_screen_is_moved_over_and_shown_as_it_is(state: ConsoleState) ->
     text = "\n".join(shown(state, 60, 24))
     assert "\u276f say @relay:Bob hi \ue0b0 漢" in text and "the end" not in text
     assert f"screen of {state.chosen}, columns 1 to 60 of 89" in text
-    state.pan = paint(state, 60, 24, NOW, lambda _: "18:50").pan_max
+    state.pan = paint(state, 60, 24, NOW).pan_max
     text = "\n".join(shown(state, 60, 24))
     assert "the end" in text and "columns 30 to 89 of 89" in text
 
@@ -193,11 +193,11 @@ def test_without_utf8_and_colour_all_of_it_is_said_in_ascii(state: ConsoleState)
 
 
 def test_what_is_painted_to_the_person_is_what_they_have_seen(state: ConsoleState) -> None:
-    assert paint(state, 80, 24, NOW, str).seen == ("01C",)
+    assert paint(state, 80, 24, NOW).seen == ("01C",)
     state.apply([said(f"02{n}", "Alice", ["Bob"], "more") for n in range(40)])
-    assert paint(state, 80, 24, NOW, lambda _: "18:50").seen == ()
+    assert paint(state, 80, 24, NOW).seen == ()
     state.scroll(30)
-    assert "01C" in paint(state, 80, 24, NOW, lambda _: "18:50").seen
+    assert "01C" in paint(state, 80, 24, NOW).seen
     state.apply([said("03", "Alice", ["Bob"], "newer")])
     assert "1 newer" in "\n".join(shown(state, 80, 24))
     state.apply([delivery("01C", "kim", "seen")])

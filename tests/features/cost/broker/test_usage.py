@@ -61,7 +61,7 @@ def test_what_a_run_has_used_counts_once_by_day_and_task(home: Home, now: Now) -
         used(bob, 1501, 20, 7, 0)
         with pytest.raises(RelayError, match="only the person"):
             bob.request(USAGE)
-    rows = verbs.figures(home)
+    rows = verbs.priced(verbs.asked(home, 0)["rows"], user_prices())
     assert [(one["task"], one["about"], one["input"], one["output"]) for one in rows] == [
         (sent, "Build it.", 1, 0),
         ("", None, 1000, 10),
@@ -70,7 +70,7 @@ def test_what_a_run_has_used_counts_once_by_day_and_task(home: Home, now: Now) -
     by_day = verbs.added_up(rows, "day")
     assert [one["input"] for one in by_day] == [1, 1500]
     assert by_day[1]["money"] == pytest.approx((1500 * 3 + 20 * 15 + 7 * 0.3) / 1e6)
-    assert len(verbs.figures(home, now.ms)) == 1
+    assert len(verbs.asked(home, now.ms)["rows"]) == 1
 
 
 @pytest.mark.parametrize("caps", [{"bo*": 3}, {"all": 3}], ids=["by name", "all"])

@@ -275,7 +275,7 @@ def test_an_export_of_many_pages_is_whole_and_can_be_imported(
     # A page that is asked for again, as after a lost answer, is the same.
     where: LastExported = {"scope": "user", "owner": "", "id": str(rows[999]["id"])}
     assert client.request(MEMORY_EXPORT, after=where)["memories"] == exported[1000:]
-    with pytest.raises(UsageError, match="not what the page before it gave"):
+    with pytest.raises(UsageError, match="what the previous page gave"):
         client.request(MEMORY_EXPORT, after={**where, "scope": "planet"})
     first, conflicting = exported[0], {**exported[0], "text": "another"}
     counts = client.request(MEMORY_IMPORT, memories=[first, conflicting])

@@ -474,10 +474,10 @@ def test_a_bar_is_drawn_in_a_terminal_and_nowhere_else(relay: Run, tmp_path: Pat
     file = tmp_path / "all.jsonl"
     file.write_text(lines(*map(row, range(600))))
     status, shown = in_terminal("import", str(file))
-    assert status == 0 and "#" in shown and "500 memories" in shown
+    assert status == 0 and "500 memories" in shown
     assert shown.endswith("\r600 new, 0 already there\r\n")
     status, shown = in_terminal("export", str(tmp_path / "copy.jsonl"))
-    assert status == 0 and "] 600 of 600 memories" in shown
+    assert status == 0 and "600 of 600 memories" in shown
     status, shown = in_terminal("export", stdout=subprocess.DEVNULL)
     assert status == 0 and "600 of 600" in shown
     status, shown = in_terminal("export")  # there the lines themselves appear

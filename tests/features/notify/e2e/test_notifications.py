@@ -107,7 +107,7 @@ def test_each_thing_is_told_once_through_a_kill_of_the_broker(
         terminal = Wrapped.__new__(Wrapped)
         terminal._start([*RELAY, "notify"], (24, 100), None, {"TERM_PROGRAM": "WezTerm"})
         try:
-            terminal.wait_for("You are told here")
+            terminal.wait_for("Notices appear here")
             bob.type(say(f"@relay:{owner} a;b"))
             shown = r"\a\x1b\]9;Bob writes: a,b\x1b\\\d\d:\d\d:\d\d  Bob writes: a;b"
             terminal.wait_for(shown)

@@ -11,12 +11,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from relay.core.errors import NotFound
+from relay.features.web.web_data import WebData
 from relay.features.web.web_server import WebServer
 
 Json = dict[str, Any]
 
 
-class FakeSource:
+class FakeSource(WebData):
     """Tells ``everything``, then what ``tell`` is given; keeps what was asked."""
 
     def __init__(self, everything: Json) -> None:
