@@ -142,11 +142,11 @@ def run_trust(args: Options) -> int:
     output.data(f"sha256        {file.sha256}")
     if not runs:
         output.data(f"patterns      {_names(patterns)}")
-    for title, given in (("hooks", found.hooks), *more.items()):
-        if isinstance(given, dict):
-            output.data(f"{title:<14}{_table(given)}")
-        elif given is not None:
-            output.data(f"{title:<14}{_names(given)}")
+    output.data(f"hooks         {_names(found.hooks)}")
+    for title, given in more.items():
+        if given:
+            shown = _table(given) if isinstance(given, dict) else _names(given)
+            output.data(f"{title:<14}{shown}")
     for line in runs:
         output.data(f"runs          {line}")
     for path, sha256 in hashes.items():

@@ -106,7 +106,9 @@ def _show(state: LinkState, options: Any) -> int:
     if rows:
         table.table(("MACHINE", "SEEN", "WAITING", "MAY", "AGENTS"), rows, width=table.columns())
     else:
-        output.note("no other machine has joined yet; relay link new prints a code for one")
+        is_own = state["server"].startswith(("nats:", "tls:"))
+        way = "relay link use on others" if is_own else "relay link new prints a code for one"
+        output.note(f"no other machine has joined yet; {way}")
     return 0
 
 

@@ -22,6 +22,7 @@ from tests.features.link.test_link import ME, MachineUnderTest, end, free_port, 
 pytest.importorskip("nats", reason="relay[link] is not installed")
 if not shutil.which("ssh"):
     pytest.skip("there is no ssh here", allow_module_level=True)
+pytestmark = pytest.mark.process
 
 
 class Far:

@@ -23,6 +23,7 @@ from relay.features.link.own_server import needs, read_urls
 from tests.features.link.test_link import ME, MachineUnderTest, end, free_port, until
 
 nkeys: Any = pytest.importorskip("nkeys", reason="relay[link] is not installed")
+pytestmark = pytest.mark.process
 
 
 class Signer:
