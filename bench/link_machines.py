@@ -39,8 +39,8 @@ from relay.protocol.message_ops import SEND
 
 #: Agents of each machine, and messages of which each waits for its receipt.
 AGENTS, MESSAGES = 50, 50
-#: Seconds until all machines must know each other.
-_PATIENCE = 300.0
+#: Seconds until all machines must know each other; until a message is sent again.
+_PATIENCE, _AGAIN = 300.0, 5.0
 
 Figures = dict[str, float]
 
@@ -76,10 +76,11 @@ class LightMachine:
                 await acknowledge()
             if kind == "m":
                 receipts = Receipts(stored=[msgspec.json.decode(data, type=FarMessage).id])
-                await self.wire.publish(machine, "r", msgspec.json.encode(receipts))
+                with suppress(RelayError):  # it is asked for again
+                    await self.wire.publish(machine, "r", msgspec.json.encode(receipts))
             elif kind == "r":
                 for id_ in msgspec.json.decode(data, type=Receipts).stored:
-                    self._receipts.pop(id_).set()
+                    self._receipts[id_].set()
             elif kind == "p":
                 self.heard += 1
                 if not self.wire.is_here(machine) and len(self.wire.heard) <= FEW:
@@ -99,7 +100,8 @@ class LightMachine:
             pause = seconds_between(len(self.wire.heard))
             self.wire.away = AWAY * pause / TELL
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
             self._news.clear()
 
     def knows(self, others: Sequence[LightMachine]) -> bool:
@@ -112,8 +114,11 @@ class LightMachine:
         message = FarMessage(number, 0, id_, "Ann", ["Bob"], "x" * 512)
         arrived = self._receipts[id_] = asyncio.Event()
         begin = time.perf_counter()
-        await self.wire.publish(to, "m", msgspec.json.encode(message))
-        await arrived.wait()
+        while not arrived.is_set():
+            with suppress(TimeoutError, RelayError):
+                await self.wire.publish(to, "m", msgspec.json.encode(message))
+                async with asyncio.timeout(_AGAIN):
+                    await arrived.wait()
         return (time.perf_counter() - begin) * 1e3
 
 

@@ -25,7 +25,7 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 0,
-    "callbacks": 115,
+    "callbacks": 113,
     "cycles": 0,
     "limits": 522,
     "words": 44,
