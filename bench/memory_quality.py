@@ -152,9 +152,7 @@ def local(embedder: Embedder | None) -> Make:
         ):
             store.restore(corpus.memories)
             store.catch_up(len(corpus.memories))
-            yield lambda query: [
-                hit.memory.id for hit in store.search(query, [PLACE], _DEPTH, now_ms=_NOW)
-            ]
+            yield lambda query: [hit.memory.id for hit in store.search(query, [PLACE], _DEPTH)]
 
     return make
 

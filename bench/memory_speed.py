@@ -89,7 +89,7 @@ class Local:
 
     def search(self, query: str) -> object:
         """Five hits."""
-        return self._store.search(query, [_PLACE], 5, now_ms=_NOW)
+        return self._store.search(query, [_PLACE], 5)
 
     def close(self) -> None:
         """Close it."""

@@ -25,9 +25,9 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 0,
-    "callbacks": 141,
+    "callbacks": 113,
     "cycles": 0,
-    "limits": 530,
+    "limits": 522,
     "words": 44,
 }
 

@@ -66,14 +66,11 @@ class TypingRules:
 class SourceFeed(Protocol):
     """The session's sources, as an adapter sees them: here it hands over what it has read."""
 
-    def transcript(self, line: str, now: float) -> None:
-        """Hand over a complete line of the agent's own records."""
-
-    def hook(self, event: dict[str, Any], now: float) -> None:
-        """Hand over an event of the agent's own."""
-
     def reported(self, events: list[SourceEvent]) -> None:
-        """Hand over what the adapter has made of records itself."""
+        """Hand over what the source has made of records."""
+
+    def read(self) -> None:
+        """Say that all that there is now was handed over."""
 
     def give_up(self, reason: str) -> None:
         """Say that nothing can be read of the agent: the screen stands in."""
@@ -95,14 +92,12 @@ class MessageChannel(Protocol):
     @property
     def available(self) -> bool:
         """Whether it can be used now."""
-        ...
 
     async def submit(self, text: str, marker: str) -> None:
         """Hand ``text`` over, which holds ``marker``.
 
         Raises RelayError (ChannelClosed) when it was certainly not taken.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +148,10 @@ class AgentAdapter:
     shows_paste = False
 
     def __init__(self, start: AgentStart) -> None:
-        self._clock = start.clock
+        self.clock = start.clock
         self.profile = start.profile
+        #: Is set when the agent may have written something.
+        self.wake = asyncio.Event()
 
     @property
     def patience(self) -> float:
@@ -201,19 +198,14 @@ class AgentAdapter:
     def entered(self, now: float) -> None:
         """The person pressed Enter."""
 
-    async def watch(
-        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
-    ) -> None:
-        """Follow what the agent writes (files, streams) until cancelled.
-
-        ``wake`` is set when something may be there; ``changed`` is called after something was.
-        """
+    async def watch(self, feed: SourceFeed) -> None:
+        """Follow what the agent writes (files, streams) until cancelled."""
 
         async def step() -> bool:
             self._search(feed)
             return await self._read(feed)
 
-        await poll(step, self.source.poll_interval, wake, changed)
+        await poll(step, self.source.poll_interval, self.wake, feed)
 
     async def read(self, feed: SourceFeed) -> bool:
         """Read what there is now beyond the last look, also after the agent's end."""
@@ -234,12 +226,12 @@ async def poll(
     step: Callable[[], Awaitable[bool]],
     interval: Callable[[], float],
     wake: asyncio.Event,
-    changed: Callable[[], None],
+    feed: SourceFeed,
 ) -> None:
     """Repeat ``step`` until cancelled: at once after one that found something, else when woken."""
     while True:
         if await step():
-            changed()
+            feed.read()
             continue
         wake.clear()
         # Not wait_for: before Python 3.12 it loses a cancellation that comes with the wake-up.
@@ -324,7 +316,8 @@ class FileTail:
 class FileFollower:
     """Hands each line of one growing file to the source once, also over a restart."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, source: StructuredSource, clock: Callable[[], float]) -> None:
+        self._source = source
         self._clock = clock
         self._tail = FileTail()
         # Where the tail was when all that it had read was handed over: while a thread reads on,
@@ -343,7 +336,7 @@ class FileFollower:
                 found = True
                 for line in lines:
                     try:
-                        feed.transcript(line, self._clock())
+                        feed.reported(self._source.transcript(line, self._clock()))
                     except Exception as error:
                         # Its form is not ours to promise: one odd line must not cost the others.
                         feed.note(f"a line of the transcript: {type(error).__name__}: {error}")

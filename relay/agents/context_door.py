@@ -12,13 +12,13 @@ Messages may also go with the answer to a hook of a tool call (relay.session.ste
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from relay.agents.hook_codec import AgentHookCall
+from relay.agents.structured_source import StructuredSource
 from relay.core.files import make_private_folder, unlink_if_there, write_atomically
 
 #: Characters that wait to be told, beyond which only the newest text does; and of what an agent
@@ -89,10 +89,6 @@ def door_of(launch: Mapping[str, Any]) -> ContextDoor | None:
     return ContextDoor(named["file"], named["event"]) if named else None
 
 
-#: Messages that are remembered as given; the oldest are forgotten first.
-GIVEN_MAX = 256
-
-
 class InjectionProof:
     """Tells what became of messages that went with the answers to an agent's hooks."""
 
@@ -123,81 +119,19 @@ class InjectionProof:
 
 
 class TranscriptProof(InjectionProof):
-    """For an agent whose records show what a hook has added.
+    """For an agent whose records, once they are read, show what a hook has added: ``room`` bytes of
+    that reach its model."""
 
-    ``room()`` is 0 while they are not read; ``seen(marker)`` whether they show a text with it.
-    """
-
-    def __init__(self, room: Callable[[], int], seen: Callable[[str], bool]) -> None:
-        self._room = room
-        self._seen = seen
+    def __init__(self, source: StructuredSource, room: int) -> None:
+        self._source = source
+        self._most = room
 
     @property
     def room(self) -> int:
-        return self._room()
+        return self._most if self._source.transcript_path else 0
 
     async def own(self, call: AgentHookCall) -> bool:
         return not call.native.get("agent_id")
 
     def landed(self, marker: str) -> bool:
-        return self._seen(marker)
-
-
-class TurnProof(InjectionProof):
-    """For an agent that only shows that its model was asked again.
-
-    ``asked()`` counts the answers that the model has begun, ``went_on(count)`` tells whether
-    another one followed that one in the same turn; ``own(id)`` whether a tool call of this id is
-    the agent's own. What is given stands in the file ``path``, which lasts as long as the run.
-    """
-
-    shows = False
-
-    def __init__(
-        self,
-        path: str,
-        room: Callable[[], int],
-        asked: Callable[[], int],
-        went_on: Callable[[int], bool],
-        own: Callable[[str], Awaitable[bool]],
-    ) -> None:
-        self._path = path
-        self._room = room
-        self._asked = asked
-        self._went_on = went_on
-        self._own = own
-        self._given: dict[str, int] = _read(path)
-
-    @property
-    def room(self) -> int:
-        return self._room()
-
-    async def own(self, call: AgentHookCall) -> bool:
-        return await self._own(str(call.fields.get("tool_use_id") or ""))
-
-    def landed(self, marker: str) -> bool:
-        return marker in self._given and self._went_on(self._given[marker])
-
-    def giving(self, markers: list[str]) -> None:
-        self._given |= dict.fromkeys(markers, self._asked())
-        for marker in list(self._given)[:-GIVEN_MAX]:
-            del self._given[marker]
-        self._write()
-
-    def kept(self, markers: list[str]) -> None:
-        for marker in markers:
-            self._given.pop(marker, None)
-        with contextlib.suppress(OSError):  # the next session may have to guess
-            self._write()
-
-    def _write(self) -> None:
-        write_atomically(self._path, json.dumps(self._given), durable=False)
-
-
-def _read(path: str) -> dict[str, int]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return {str(k): int(v) for k, v in found.items()} if isinstance(found, dict) else {}
+        return self._source.seen(marker)

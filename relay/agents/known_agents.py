@@ -5,7 +5,7 @@ The session imports only the modules of the agent that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -145,15 +145,15 @@ def make_hook_codec(kind: str) -> HookCodec | None:
     return made
 
 
-def ungated(
-    kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]
-) -> list[str]:
+def ungated(kind: str, launch: Mapping[str, Any], hooked: Collection[HookEventName]) -> list[str]:
     """Name the configuration's hooks for tool calls that this agent's calls do not reach, and why.
 
     ``launch`` is the plan's ``data``: ``gates`` are the events that were put in, ``ungated`` says
-    why they were not. ``has`` tells whether there is any hook for an event.
+    why they were not. ``hooked`` are the events that there are hooks for.
     """
-    missed = [event for event in TOOL_CALL if has(event) and event not in launch.get("gates", ())]
+    missed = [
+        event for event in TOOL_CALL if event in hooked and event not in launch.get("gates", ())
+    ]
     if not missed:
         return []
     names = " and ".join(event.registration for event in missed)
@@ -169,7 +169,7 @@ def why_ungated(kind: str, launch: Mapping[str, Any]) -> str:
     return f"{why}; a persona's agent has them put in when it starts"
 
 
-def untold(kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]) -> list[str]:
+def untold(kind: str, launch: Mapping[str, Any], hooked: Collection[HookEventName]) -> list[str]:
     """Name the configuration's hooks for turns and notices that never run here, and why.
 
     ``launch`` is the plan's ``data``: ``tells`` are the events that were put in, ``untold`` says
@@ -178,7 +178,7 @@ def untold(kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], 
     always = launch.get("hooks") and not launch.get("untold")
     told = TURN_EVENTS if always else launch.get("tells", ())
     events = map(HookEventName, TURN_EVENTS)
-    missed = [event for event in events if has(event) and event not in told]
+    missed = [event for event in events if event in hooked and event not in told]
     if not missed:
         return []
     names = ", ".join(event.registration for event in missed)

@@ -23,10 +23,9 @@ import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any
 
-from relay.agents.structured_source import object_in, text_in
+from relay.agents.structured_source import object_in, seconds_of, table, text_in
 from relay.core.bounded import BoundedDict
 from relay.protocol.past_turns import (
     CLAUDE,
@@ -251,12 +250,12 @@ def json_of(value: object) -> str:
 
 def milliseconds_of(value: object) -> int:
     """Read an ISO 8601 time; 0 for anything else."""
-    if isinstance(value, str):
-        try:
-            return max(0, round(datetime.fromisoformat(value).timestamp() * 1000))
-        except (ValueError, OverflowError):
-            return 0
-    return 0
+    return max(0, round(seconds_of(value) * 1000))
+
+
+def word(value: object, most: int = 128) -> str:
+    """An id; "" for anything else."""
+    return value if isinstance(value, str) and len(value) <= most else ""
 
 
 def whole(value: object) -> int:
@@ -318,23 +317,22 @@ class CodexTurns(PastReader):
             self._compacted(payload, at_ms)
 
     def _meta(self, payload: Mapping[str, Any], at_ms: int) -> None:
-        id_ = payload.get("id")
-        if self._id or not isinstance(id_, str) or not 0 < len(id_) <= 128:
+        id_ = word(payload.get("id"))
+        if self._id or not id_:
             return  # a copy of another's, where that was copied whole
-        above, root = (payload.get(name) for name in ("parent_thread_id", "session_id"))
+        above = word(payload.get("parent_thread_id"))
         self._id = self._root = id_
-        parent = payload.get("forked_from_id")
-        if isinstance(above, str) and 0 < len(above) <= 128:
-            self._root = root if isinstance(root, str) and 0 < len(root) <= 128 else above
+        parent = word(payload.get("forked_from_id"), 300) or None
+        if above:
+            self._root = word(payload.get("session_id")) or above
             self._id = f"{self._root}/{id_}"
             parent = above if above == self._root else f"{self._root}/{above}"
-        parent = parent if isinstance(parent, str) and 0 < len(parent) <= 300 else None
         self.session(self._id, None if parent == id_ else parent, payload.get("cwd"), at_ms)
 
     def _turn(self, named: object, at_ms: int, *, new: bool = False) -> OpenTurn:
         """The turn of this id, or where none is told the one that runs; a new one where there is
         none."""
-        name = named if isinstance(named, str) and 0 < len(named) <= 128 else ""
+        name = word(named)
         turn = self.running.get(self._id)
         known = not name or any(key == name for key, _ in self._back)
         if turn is not None and known and not new:
@@ -365,17 +363,13 @@ class CodexTurns(PastReader):
 
     def _item(self, payload: Mapping[str, Any], at_ms: int) -> None:
         kind = str(payload.get("type"))
-        about = payload.get("internal_chat_message_metadata_passthrough")
-        about = about if isinstance(about, dict) else {}
+        about = table(payload.get("internal_chat_message_metadata_passthrough"))
         named = about.get("turn_id")
         if kind == "message":
             self._message(payload, about, at_ms)
         elif kind in _CALLS:
             turn = self._turn(named, at_ms)
-            name, given = (
-                payload.get("name") or kind.removesuffix("_call"),
-                payload.get(_CALLS[kind]),
-            )
+            name, given = payload.get("name") or kind[: -len("_call")], payload.get(_CALLS[kind])
             call = payload.get("call_id") or payload.get("id")
             self.call(turn, name, given, at_ms, call, turn.id, str(turn.calls))
         elif kind.endswith("_output"):
@@ -391,9 +385,8 @@ class CodexTurns(PastReader):
     def _spawned(self, text: str) -> str | None:
         """The conversation of the sub-agent that a tool has begun."""
         said = object_in(text) if text.startswith('{"agent_id":') and len(text) < 4096 else None
-        agent = said.get("agent_id") if said else None
-        known = isinstance(agent, str) and 0 < len(agent) <= 128
-        return f"{self._root}/{agent}" if known else None
+        agent = word(said.get("agent_id")) if said else ""
+        return f"{self._root}/{agent}" if agent else None
 
     def _message(self, payload: Mapping[str, Any], about: Mapping[str, Any], at_ms: int) -> None:
         role, text = payload.get("role"), text_in(payload.get("content"))
@@ -493,8 +486,8 @@ class ClaudeTurns(PastReader):
         super().release()
 
     def read(self, record: dict[str, Any]) -> None:
-        uuid, own = record.get("uuid"), record.get("sessionId")
-        if not isinstance(uuid, str) or not isinstance(own, str) or not 0 < len(own) <= 128:
+        uuid, own = record.get("uuid"), word(record.get("sessionId"))
+        if not isinstance(uuid, str) or not own:
             return
         key = _conversation(record, own, uuid)
         kind = record.get("type")
@@ -545,9 +538,8 @@ class ClaudeTurns(PastReader):
         record = self._waiting.pop(key, None)
         if record is None:
             return
-        whose = (answer or {}).get("requestSessionId")
         own = record["sessionId"]
-        owner = whose if isinstance(whose, str) and 0 < len(whose) <= 128 else own
+        owner = word((answer or {}).get("requestSessionId")) or own
         conversation = owner + key[len(own) :]
         at_ms = milliseconds_of(record.get("timestamp"))
         parent = owner if conversation != owner else None
@@ -565,11 +557,9 @@ class ClaudeTurns(PastReader):
     # -- records
 
     def _user(self, record: dict[str, Any], key: str, uuid: str) -> None:
-        message = record.get("message")
-        content = message.get("content") if isinstance(message, dict) else None
+        content = table(record.get("message")).get("content")
         blocks = content if isinstance(content, list) else []
-        results = [one for one in blocks if isinstance(one, dict)]
-        results = [one for one in results if one.get("type") == "tool_result"]
+        results = [one for one in blocks if table(one).get("type") == "tool_result"]
         at_ms = milliseconds_of(record.get("timestamp"))
         if results:
             turn = self._running(record, key)
@@ -600,11 +590,8 @@ class ClaudeTurns(PastReader):
         self._waiting[key] |= {"role": role, "text": shortened(text, TEXT_MAX)}
 
     def _result(self, record: Mapping[str, Any], block: Mapping[str, Any], at_ms: int) -> None:
-        about = record.get("toolUseResult")
-        agent = about.get("agentId") if isinstance(about, dict) else None
-        child = None
-        if isinstance(agent, str) and 0 < len(agent) <= 128:
-            child = f"{record['sessionId']}/{agent}"
+        agent = word(table(record.get("toolUseResult")).get("agentId"))
+        child = f"{record['sessionId']}/{agent}" if agent else None
         content = block.get("content")
         text = text_in(content, "text") or ("" if content is None else content)
         state = "failed" if block.get("is_error") else "completed"
@@ -621,9 +608,7 @@ class ClaudeTurns(PastReader):
         if record.get("isApiErrorMessage"):
             self.over(turn, TurnState.FAILED, at_ms, text_in(blocks, "text"))
             return
-        for number, block in enumerate(blocks):
-            if not isinstance(block, dict):
-                continue
+        for number, block in enumerate(map(table, blocks)):
             if block.get("type") == "text":
                 text = text_in(block.get("text"))
                 self.say(turn, "assistant", text, at_ms, uuid, str(number))
@@ -655,8 +640,8 @@ class ClaudeTurns(PastReader):
 
     def _attachment(self, record: Mapping[str, Any], key: str, uuid: str) -> None:
         """What the person has said while the model was at work."""
-        attachment = record.get("attachment")
-        if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
+        attachment = table(record.get("attachment"))
+        if attachment.get("type") != "queued_command":
             return
         turn = self._running(record, key)
         text = text_in(attachment.get("prompt"), "text")
@@ -672,8 +657,7 @@ class ClaudeTurns(PastReader):
 
 def _conversation(record: Mapping[str, Any], own: str, uuid: str) -> str:
     """Whose record it is: the conversation's, or that of a sub-agent of it."""
-    agent = record.get("agentId")
-    if isinstance(agent, str) and 0 < len(agent) <= 128:
+    if agent := word(record.get("agentId")):
         return f"{own}/{agent}"
     # Older versions told of sub-agents in the conversation's own file, and gave them no names.
     return f"{own}/sidechain" if record.get("isSidechain") else own

@@ -212,10 +212,15 @@ def object_in(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def table(value: Any) -> dict[str, Any]:
+    """``value`` if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
 def seconds_of(value: object) -> float:
     """Read an ISO 8601 time as seconds since the epoch; 0.0 for anything else."""
     if isinstance(value, str):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, OverflowError):
             return datetime.fromisoformat(value).timestamp()
     return 0.0
 

@@ -62,7 +62,7 @@ class ToolUse:
 
 #: Bytes of a text that is read as a patch; a longer one is told as blind.
 PATCH_MAX = 4 * 1024 * 1024
-#: Files of one patch, and calls in one batch; what has more is told as blind.
+#: Files of one patch; one that has more is told as blind.
 PARTS_MAX = 1000
 #: Why a call is blind.
 NOT_KNOWN = "relay does not know what this tool changes"
@@ -312,46 +312,6 @@ TABLES: dict[str, dict[str, _Reader]] = {
         "todowrite todoread webfetch websearch task skill question plan_exit plan_enter invalid",
     ),
 }
-
-
-def _multi_edit(params: _Params) -> ToolUse:
-    """Edits of several files in one call of opencode's; each may name its own."""
-    edits = params.get("edits")
-    files = [one for one in edits if isinstance(one, Mapping)] if isinstance(edits, list) else []
-    writes = _paths(params, "filePath")
-    for one in files[: PARTS_MAX + 1]:
-        writes += _paths(one, "filePath")
-    blind = "" if writes and len(files) <= PARTS_MAX else NO_PATH
-    return ToolUse(UseKind.WRITE, writes=tuple(dict.fromkeys(writes)), blind=blind)
-
-
-def _batch(params: _Params) -> ToolUse:
-    """Calls in one call of opencode's: what all of them do; blind where one is, or runs a shell."""
-    calls = params.get("tool_calls")
-    whole = ToolUse(UseKind.WRITE)
-    if not isinstance(calls, list) or not 0 < len(calls) <= PARTS_MAX:
-        return replace(whole, kind=UseKind.UNKNOWN, blind=NOT_KNOWN)
-    for call in calls:
-        given = call if isinstance(call, Mapping) else {}
-        name = str(given.get("tool"))
-        if name == "batch" or name not in TABLES["opencode"]:
-            use = ToolUse(UseKind.UNKNOWN, blind=NOT_KNOWN)
-        else:
-            use = tool_use("opencode", name, given.get("parameters"))
-        if use.kind is UseKind.EXECUTE:
-            use = replace(use, blind="a command in a batch is not read; call it alone")
-        whole = replace(
-            whole,
-            reads=whole.reads + use.reads,
-            writes=whole.writes + use.writes,
-            deletes=whole.deletes + use.deletes,
-            moves=whole.moves + use.moves,
-            blind=whole.blind or use.blind,
-        )
-    return whole if whole.changed or whole.blind else replace(whole, kind=UseKind.READ)
-
-
-TABLES["opencode"] |= {"multiedit": _multi_edit, "batch": _batch}
 
 
 #: relay's name of a tool, and the agents' own.

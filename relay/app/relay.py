@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from relay.config.load import LoadedConfig, executing_config
-from relay.config.mistakes import note_or_raise
+from relay.config.mistakes import noted
 from relay.config.settings import Settings, keys, with_setting
-from relay.core.errors import ConfigError, NotDelivered, Timeout, UsageError
+from relay.core.errors import NotDelivered, Timeout, UsageError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry, split_pattern
@@ -45,6 +45,38 @@ class RelaySettings(TypedDict, total=False):
     notify: Mapping[str, object] | bool | None
 
 
+class PatternOptions(TypedDict, total=False):
+    """More on the handler of a pattern."""
+
+    #: relay's own handlers do not run for what this one matches.
+    override: bool
+    timeout: float | None
+
+
+class HookOptions(TypedDict, total=False):
+    """More on a hook."""
+
+    #: A higher one runs earlier.
+    priority: int
+    timeout: float | None
+    #: Chooses by the tool's name.
+    matcher: str
+    #: "allow" or "block": what its own failure means.
+    on_failure: str | None
+    sequential: bool
+    name: str | None
+
+
+class RouteOptions(TypedDict, total=False):
+    """More on a route function."""
+
+    #: Of which events it is asked.
+    kinds: Sequence[str] | None
+    channels: Sequence[str] | None
+    priority: int
+    timeout: float | None
+
+
 class Relay:
     """Handlers for one agent, and a way to the others. Making one touches nothing.
 
@@ -69,13 +101,10 @@ class Relay:
                 raise TypeError(f"Relay() got an unexpected keyword argument {key!r}")
             if value is None:
                 continue
-            try:
+            with noted():
                 changed = with_setting(settings, key, value)
-            except ConfigError as error:
-                note_or_raise(error)
-                continue
-            if changed.differs(settings):
-                settings = changed  # what is as it is anyway does not take another's place
+                if changed.differs(settings):
+                    settings = changed  # what is as it is anyway does not take another's place
         self.settings = settings
 
     @property
@@ -84,98 +113,44 @@ class Relay:
         return Home.from_env() if self._home is None else Home(self._home)
 
     @overload
-    def pattern(
-        self, key: str, handler: Handler, *, override: bool = ..., timeout: float | None = ...
-    ) -> Handler: ...
+    def pattern(self, key: str, handler: Handler, **options: Unpack[PatternOptions]) -> Handler: ...
     @overload
     def pattern(
-        self, key: str, handler: None = ..., *, override: bool = ..., timeout: float | None = ...
+        self, key: str, handler: None = ..., **options: Unpack[PatternOptions]
     ) -> Callable[[Handler], Handler]: ...
-    def pattern(
-        self,
-        key: str,
-        handler: Any = None,
-        *,
-        override: bool = False,
-        timeout: float | None = None,
-    ) -> Any:
+    def pattern(self, key: str, handler: Any = None, **options: Unpack[PatternOptions]) -> Any:
         """Register ``handler(target, message, ctx)`` for ``@key``; without one, a decorator.
 
         ``key`` is ``namespace``, ``namespace:target`` or ``namespace:glob*``. Raises ConfigError.
         """
 
         def register(function: Any) -> Any:
-            namespace, target = split_pattern(key)
-            try:
-                self.registry.add_pattern(
-                    namespace, target, function, override=override, timeout=timeout
-                )
-            except ConfigError as error:
-                note_or_raise(error)
+            with noted():
+                self.registry.add_pattern(*split_pattern(key), function, **options)
             return function
 
         return register if handler is None else register(handler)
 
     @overload
     def on(
-        self,
-        event: str | HookEventName,
-        handler: Handler,
-        *,
-        priority: int = ...,
-        timeout: float | None = ...,
-        matcher: str = ...,
-        on_failure: str | None = ...,
-        sequential: bool = ...,
-        name: str | None = ...,
+        self, event: str | HookEventName, handler: Handler, **options: Unpack[HookOptions]
     ) -> Handler: ...
     @overload
     def on(
-        self,
-        event: str | HookEventName,
-        handler: None = ...,
-        *,
-        priority: int = ...,
-        timeout: float | None = ...,
-        matcher: str = ...,
-        on_failure: str | None = ...,
-        sequential: bool = ...,
-        name: str | None = ...,
+        self, event: str | HookEventName, handler: None = ..., **options: Unpack[HookOptions]
     ) -> Callable[[Handler], Handler]: ...
     def on(
-        self,
-        event: str | HookEventName,
-        handler: Any = None,
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-        matcher: str = "",
-        on_failure: str | None = None,
-        sequential: bool = False,
-        name: str | None = None,
+        self, event: str | HookEventName, handler: Any = None, **options: Unpack[HookOptions]
     ) -> Any:
         """Register ``handler`` for ``event`` (``session_start``, ``sessionStart``, …).
 
         Without a handler, a decorator. ``handler`` is a function, a ``hook_types.Command`` or a
-        ``hook_types.Url``. A higher ``priority`` runs earlier; ``matcher`` chooses by the tool's
-        name; ``on_failure`` ("allow" or "block") says what its own failure means. Raises
-        ConfigError.
+        ``hook_types.Url``. Raises ConfigError.
         """
 
         def register(function: Any) -> Any:
-            try:
-                self.registry.add_hook(
-                    event,
-                    function,
-                    priority=priority,
-                    timeout=timeout,
-                    matcher=matcher,
-                    on_failure=on_failure,
-                    sequential=sequential,
-                    name=name,
-                )
-            except ConfigError as error:
-                note_or_raise(error)
+            with noted():
+                self.registry.add_hook(event, function, **options)
             return function
 
         return register if handler is None else register(handler)
@@ -184,47 +159,21 @@ class Relay:
     def route(self, name: Handler) -> Handler: ...
     @overload
     def route(
-        self,
-        name: str | None = ...,
-        *,
-        kinds: Sequence[str] | None = ...,
-        channels: Sequence[str] | None = ...,
-        priority: int = ...,
-        timeout: float | None = ...,
+        self, name: str | None = ..., **options: Unpack[RouteOptions]
     ) -> Callable[[Handler], Handler]: ...
-    def route(
-        self,
-        name: Any = None,
-        *,
-        kinds: Sequence[str] | None = None,
-        channels: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> Any:
+    def route(self, name: Any = None, **options: Unpack[RouteOptions]) -> Any:
         """Register a function that says whether an event becomes a turn of a persona.
 
         A decorator, with or without parentheses: see docs/broker.md. Raises ConfigError.
         """
 
         def register(function: Any) -> Any:
-            try:
-                self.registry.add_route(
-                    named,
-                    function,
-                    kinds=kinds,
-                    channels=channels,
-                    priority=priority,
-                    timeout=timeout,
-                )
-            except ConfigError as error:
-                note_or_raise(error)
+            with noted():
+                self.registry.add_route(named, function, **options)
             return function
 
-        if callable(name):
-            named = None
-            return register(name)
-        named = name
-        return register
+        named = None if callable(name) else name
+        return register(name) if callable(name) else register
 
     def adapter(self, name: str) -> AdapterDecorator:
         """Connect the channel ``name``: a decorator of the async generator of its events, whose
@@ -364,10 +313,8 @@ class AdapterDecorator:
         return self._add(function, send=function)
 
     def _add(self, function: Handler, **half: Any) -> Handler:
-        try:
+        with noted():
             self._registry.add_channel_adapter(self._name, **half)
-        except ConfigError as error:
-            note_or_raise(error)
         return function
 
 

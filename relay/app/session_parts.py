@@ -30,7 +30,6 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.plain import encodable
 from relay.hooks.context import Context, Identity
-from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
 from relay.protocol.nested_wrap import NestedOutput
 from relay.screen.source import make_source
@@ -136,20 +135,17 @@ class SessionParts:
         notes = [*saved, *told, *unusable]
         notes += [*config.not_applied, *config.hook_problems[:HOOK_PROBLEMS_MAX]]
 
-        def has_hooks(event: HookEventName) -> bool:
-            return bool(config.registry.hooks(event))
-
+        hooked = {hook.event for hook in config.registry.all_hooks()}
         for missed in (ungated, untold):
-            notes += missed(self._kind, self._launch, has_hooks)
+            notes += missed(self._kind, self._launch, hooked)
         self._sources = self._make_sources(notes)
         self._guards = Guards(self._asking, self._pager, self._hello["offset"])
         self._feed = AdapterFeed(self._sources, queue)
         facts = replace(session_facts(start, hello, config), kind=self._kind)
         self.driver = self._make_driver(facts, self._registered)
-        self._wake = asyncio.Event()  # the agent's records are worth a look
-        self._server = HookServer(
-            self._answer_hook, start.args["token"], on_error=self._hook_failed
-        )
+        # The agent's records are worth a look.
+        self._wake = self._adapter.wake if self._adapter else asyncio.Event()
+        self._server = HookServer(self._answer_hook, start.args["token"])
 
     async def begin(self) -> None:
         """Register with the broker, start the session, and serve the agent's hooks."""
@@ -172,7 +168,7 @@ class SessionParts:
         # queued by now, or comes from the agent's hooks.
         self.driver.start(self._checkpoint)
         if self._adapter is not None:
-            self._tasks.spawn(self._adapter.watch(self._feed, self._wake, self._feed.read))
+            self._tasks.spawn(self._adapter.watch(self._feed))
         stalls = StallWatch(
             self._guards, self._sources, self._hello["pid"], self._queue, self._clock
         )
@@ -211,21 +207,22 @@ class SessionParts:
     # -- the agent's hooks ------------------------------------------------------------------------
 
     async def _answer_hook(self, event: dict[str, Any]) -> dict[str, Any]:
-        self.driver.take(HookReported(event))
+        try:
+            self.driver.take(HookReported(event))
+        except Exception as error:
+            text = f"a hook's report could not be used: {type(error).__name__}: {error}"
+            self._queue.post(PersonNote(text))
+            raise
         if self._gate is None:
             self._wake.set()
             return {}
         # The agent waits: its records are read afterwards, or when that takes long.
         later = asyncio.get_running_loop().call_later(_HELD_UP, self._wake.set)
         try:
-            return await self._gate.answer(event)
+            return await self._gate.answer(event)  # never raises
         finally:
             later.cancel()
             self._wake.set()
-
-    def _hook_failed(self, error: BaseException) -> None:
-        text = f"a hook's report could not be used: {type(error).__name__}: {error}"
-        self._queue.post(PersonNote(text))
 
     # -- making the parts -------------------------------------------------------------------------
 
@@ -333,9 +330,8 @@ class SessionParts:
             now_ms=now_ms,
         )
         requests = ScreenRequests(
-            *(self._at, self._screen, self._questions, self._stopper),
-            lambda: (self._kind, self._sources.transcript_path),
-            session.output,
+            *(self._at, self._questions, self._stopper),
+            *(self._kind, self._sources, session.output),
         )
         identity = Identity(run.name, run.name, run.run_id, run.cwd, run.env, run.task)
         context = Context(identity, actions, session.output, session.messages)
@@ -379,7 +375,7 @@ class SessionParts:
             self._queue,
             self._tasks,
             self._sources,
-            state.get("features", state),  # they were beside the others in former checkpoints
+            state.get("features", {}),
         )
         self._features.use(modules.open(parts))
         for problem in modules.problems:
@@ -395,7 +391,7 @@ class SessionParts:
             ascii_only=not takes_utf8(self._run.env),
             written=frozenset(self._hello.get("written", ())),
         )
-        self._stopper = TurnStopper(self._at, self._screen, adapter, self._profile, self._queue)
+        self._stopper = TurnStopper(self._at, adapter, self._profile, self._queue)
         gate = gate_of_run(self._kind, self._launch, self._checkpoint.state)
         told = (typist.at_prompt, self._guards.quiet_for, gate)
         turns = self._turns = TurnReports(self._sources, now_ms, *told)

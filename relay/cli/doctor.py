@@ -455,7 +455,7 @@ def native_hooks(home: Home, cwd: str) -> list[tuple[str, str]]:
         (TURN_EVENTS, untold, "turns and notices"),
     ):
         asked = [event for event in events if event in group]
-        notes = {command: missing(command, plans[command], asked.__contains__) for command in plans}
+        notes = {command: missing(command, plans[command], asked) for command in plans}
         if asked:
             lines += _told_lines(" and ".join(event.registration for event in asked), what, notes)
     return lines

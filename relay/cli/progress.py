@@ -1,4 +1,4 @@
-"""How far a verb has come: a line on a terminal that is written over, and gone at the end."""
+"""How far a verb has come: lines on a terminal that are written over, and gone at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import IO
+
+from relay.core.visible import visible
 
 #: Seconds between two redraws.
 EVERY = 0.1
@@ -50,6 +53,52 @@ class Bar:
             self._stream.flush()
         except OSError:
             self.wanted = False
+
+
+class Rows:
+    """A row for each of several things that go on at once, ``{name: state}``, written over at each
+    ``show`` on a terminal that is high enough; elsewhere each change is a line."""
+
+    def __init__(self, stream: IO[str], states: dict[str, str], *, wanted: bool) -> None:
+        self._stream = stream
+        self._states = states
+        self._wanted = wanted
+        self._width = max(map(len, states), default=0)
+        size = os.get_terminal_size(stream.fileno()) if stream.isatty() else None
+        self._columns = size.columns or _COLUMNS if size else 0
+        self._over = size is not None and len(states) < size.lines
+        self._drawn = 0
+
+    def show(self, name: str, state: str) -> None:
+        """This one has come so far."""
+        self._states[name] = state
+        if not self._wanted:
+            return
+        if self._over:
+            self._draw()
+        else:
+            self._write(f"{name}: {state}\n")
+
+    def __enter__(self) -> Rows:
+        if self._wanted and self._over:
+            self._draw()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            self._write(f"\x1b[{self._drawn}F\x1b[J")
+
+    def _draw(self) -> None:
+        up = f"\x1b[{self._drawn}F" if self._drawn else ""
+        rows = (f"{name:<{self._width}}  {state}" for name, state in self._states.items())
+        lines = "".join(f"{visible(row)[: self._columns - 1]}\x1b[K\n" for row in rows)
+        self._drawn = len(self._states)
+        self._write(up + lines)
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):  # the verb goes on without
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def on_stderr(*, data_on_stdout: bool = False) -> Bar:

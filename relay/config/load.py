@@ -171,8 +171,10 @@ def load(
     loaded = collected(file, timeout)
     entry = trusted_entry(home, file.path) if home is not None else None
     if home is not None and entry is not None:
-        secured = programs.secured(loaded.registry.commands(), file.path, entry)
-        commands = {hook: secured(command) for hook, command in loaded.registry.programs()}
+        commands = {
+            hook: programs.secured(command, file.path, entry)
+            for hook, command in loaded.registry.programs()
+        }
         loaded = replace(loaded, registry=loaded.registry.with_commands(commands))
     return with_hook_files(loaded, os.path.dirname(file.path), home)
 
@@ -264,17 +266,11 @@ def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> Loa
     asis = {path for path, _data, trusted in contents if trusted}
     problems += register_hook_files(loaded.registry, contents, env=os.environ)
 
-    as_trusted = {
-        path: programs.secured(loaded.registry.commands(path), place_of(path), entry)
-        for path, entry in entries.items()
-        if entry is not None
-    }
-
     def secured(hook: HookDefinition, command: Command) -> Command:
-        if hook.source not in as_trusted:
+        if (entry := entries.get(hook.source)) is None:
             return command
-        command, place = as_trusted[hook.source](command), place_of(hook.source)
-        base = config_base(place)
+        place = place_of(hook.source)
+        command, base = programs.secured(command, place, entry), config_base(place)
         if base in (os.path.dirname(place), os.path.expanduser("~")):
             return command
         # The project of a file in .claude is the one that it lies in, wherever the agent works.

@@ -113,8 +113,6 @@ def of_fields(fields: dict[str, Any]) -> Manifest:
     settings: Any = no_settings()
     settings |= {name: fields.pop(name) for name in settings if name in fields}
     registered = {name: fields.pop(name) for name in Manifest.__slots__ if name in fields}
-    # Features have a table of their own; in a file of an earlier relay they stand beside the rest.
-    settings["features"] = settings["features"] or fields
     return Manifest(**registered, settings=settings)
 
 

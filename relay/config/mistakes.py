@@ -77,16 +77,20 @@ class Mistakes:
         return None
 
 
-def note_or_raise(error: ConfigError) -> None:
+@contextmanager
+def noted() -> Iterator[None]:
     """Note a mistake of the file that this thread runs, where it was made; elsewhere raise it."""
     mistakes: Mistakes | None = getattr(_running, "mistakes", None)
-    if mistakes is None:
-        raise error
-    frame = sys._getframe(1)
-    path = mistakes._path
-    while frame is not None and frame.f_code.co_filename != path:
-        frame = frame.f_back  # type: ignore[assignment]
-    mistakes.note(error, frame.f_lineno if frame is not None else None)
+    try:
+        yield
+    except ConfigError as error:
+        if mistakes is None:
+            raise
+        frame = sys._getframe(1)
+        path = mistakes._path
+        while frame is not None and frame.f_code.co_filename != path:
+            frame = frame.f_back  # type: ignore[assignment]
+        mistakes.note(error, frame.f_lineno if frame is not None else None)
 
 
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")

@@ -125,7 +125,7 @@ def has_other_numbers(home: Home, name: str) -> bool:
 
 
 def _told(home: Home, name: str) -> dict[str, Any]:
-    """What the claim of ``name`` says; nothing where it is of an older version, or half written."""
+    """What the claim of ``name`` says; nothing where it is half written."""
     try:
         with open(_path(home, name), encoding="utf-8", errors="replace") as file:
             told = loads(file.read(65536))
@@ -174,12 +174,12 @@ def _try(home: Home, name: str, run_id: str) -> Claim | None:
 
 
 def _taken(home: Home, name: str) -> NameTaken:
-    pid = holder(home, name) or 0
+    told = _told(home, name)
     free = next((n for n in _numbered(name) if holder(home, n) is None), "")
     return NameTaken(
-        f"the name {name} is in use by {_who(_told(home, name), pid)}",
+        f"the name {name} is in use by {_who(told)}",
         hint=f"choose another, for example --name {free}" if free else "choose another with --name",
-        details={"pid": pid, "suggestion": free},
+        details={"pid": told.get("pid", 0), "suggestion": free},
     )
 
 
@@ -199,18 +199,14 @@ def _whereabouts() -> dict[str, object]:
     return {"terminal": terminal, "folder": folder, "since": since, "pids": _pids()}
 
 
-def _who(told: dict[str, Any], pid: int) -> str:
+def _who(told: dict[str, Any]) -> str:
     """The holder of a name, by what its claim has told."""
-    who = f"process {pid}" if pid else "a running agent"
-    if told.get("pid") != pid:
-        return who
+    if not told:
+        return "a running agent"
+    who = f"process {told['pid']}"
     for key, words in (("terminal", "on"), ("folder", "in")):
-        if told.get(key) and isinstance(told[key], str):
-            who += f" {words} {told[key]}"
-    since = told.get("since")
-    if isinstance(since, int) and 0 < since < 1 << 40:
-        who += time.strftime(", since %H:%M on %Y-%m-%d", time.localtime(since))
-    return who
+        who += f" {words} {told[key]}" if told[key] else ""
+    return who + time.strftime(", since %H:%M on %Y-%m-%d", time.localtime(told["since"]))
 
 
 def _numbered(base: str) -> list[str]:

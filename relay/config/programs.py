@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from relay.config.trust import TrustEntry, project_root
@@ -20,9 +20,6 @@ from relay.core.files import file_hash
 from relay.core.paths import config_base
 from relay.directive.escape import clean
 from relay.hooks.hook_types import Command
-
-#: Files whose hashes one trusted file may bring along.
-PROGRAMS_MAX = 64
 
 _INTERPRETER = re.compile(
     r"(?:ba|da|z|k|fi)?sh|python[\d.]*|pypy[\d.]*|node|deno|bun|tsx|ts-node|ruby|perl|php|lua[\d.]*"
@@ -43,8 +40,6 @@ def hashes(commands: Iterable[Command], place: str) -> dict[str, str]:
     commands = list(commands)
     listed = {path for command in commands for path in _listed(command, place)}
     paths = list(dict.fromkeys(path for command in commands for path in _paths(command, place)))
-    if len(paths) > PROGRAMS_MAX:
-        raise ConfigError(f"{place}: its commands name more than {PROGRAMS_MAX} programs")
     try:
         return {path: file_hash(path) for path in paths if path in listed or os.path.lexists(path)}
     except OSError as error:
@@ -54,45 +49,29 @@ def hashes(commands: Iterable[Command], place: str) -> dict[str, str]:
         ) from None
 
 
-def secured(
-    commands: Iterable[Command], place: str, entry: TrustEntry
-) -> Callable[[Command], Command]:
-    """What makes each of ``commands``, all of the trusted file at ``place``, run as trusted.
-
-    A command that runs what was not part of that is made to refuse; so are all of them where the
-    person trusted more than is compared now (an earlier relay also read lines for a shell).
-    """
+def secured(command: Command, place: str, entry: TrustEntry) -> Command:
+    """``command`` of the trusted file at ``place``, so that it runs as trusted; one that runs what
+    was not part of that is made to refuse."""
     programs = entry.programs or {}
-    compared = {path for command in commands for path in _paths(command, place)}
-    lost = [path for path in programs if path not in compared]
-
-    def changed(command: Command) -> Command:
-        unknown = [path for path in _paths(command, place) if path not in programs]
-        refusal = ""
-        if unknown:
-            refusal = f"{unknown[0]} was not there, or not part of it, when {place} was trusted."
-        elif lost:
-            refusal = (
-                f"an earlier relay made sure that {lost[0]} is as it was when you trusted {place},"
-                " and this one does not."
-            )
-        if refusal:
-            again = f"relay trust {shlex.quote(place)}, and start this agent again"
-            refusal = f"{refusal} Read it, then: {again}"
-        env = command.env
-        if entry.search and not any(name == "PATH" for name, _ in env):
-            env = (("PATH", entry.search), *env)
-        return replace(
-            command,
-            argv=in_place(command, place),
-            cwd=_where(command, place) if command.cwd else "",
-            env=env,
-            programs=tuple(programs.items()),
-            refusal=refusal,
-            trusted_by=place,
+    unknown = [path for path in _paths(command, place) if path not in programs]
+    refusal = ""
+    if unknown:
+        refusal = (
+            f"{unknown[0]} was not there, or not part of it, when {place} was trusted. Read it,"
+            f" then: relay trust {shlex.quote(place)}, and start this agent again"
         )
-
-    return changed
+    env = command.env
+    if entry.search and not any(name == "PATH" for name, _ in env):
+        env = (("PATH", entry.search), *env)
+    return replace(
+        command,
+        argv=in_place(command, place),
+        cwd=_where(command, place) if command.cwd else "",
+        env=env,
+        programs=tuple(programs.items()),
+        refusal=refusal,
+        trusted_by=place,
+    )
 
 
 def in_place(command: Command, place: str) -> tuple[str, ...]:

@@ -112,7 +112,17 @@ SourceEvent = Entered | Line | Pause | GoesOn | End | StateChange | Proof | Degr
 
 
 class Screen(Protocol):
-    """What delivery must know of the agent's screen (offered by the screen source)."""
+    """What others must know of the agent's screen (offered by the screen source)."""
+
+    @property
+    def title(self) -> str:
+        """The terminal's title."""
+        ...
+
+    @property
+    def columns(self) -> int:
+        """How wide it is."""
+        ...
 
     @property
     def bracketed_paste(self) -> bool:
@@ -134,8 +144,8 @@ class Screen(Protocol):
         """When a row last changed, as far as is known yet; a cursor that blinks changes none."""
         ...
 
-    def visible(self) -> list[str]:
-        """The rows as displayed."""
+    def visible(self, *, styled: bool = False) -> list[str]:
+        """The rows as displayed; ``styled``: with the sequences for their colours."""
         ...
 
     def expect_echo(self, text: str, now: float) -> None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from relay.core.message import BODY_MAX
-from relay.directive.line_parser import BULLETS, Fence, Head, LineParser
+from relay.directive.line_parser import Fence, Head, LineParser
 
 #: How ``\>>>`` stands on a screen that shows it as it was said, or in HTML's spelling.
 DRAWN_ENDS = ("\\>>>", "&gt;>>", "&gt;&gt;&gt;", "\\&gt;>>", "\\&gt;&gt;&gt;")
@@ -114,23 +114,18 @@ class _Open:
 class Scanner:
     """Finds the messages in the lines of one stream. It never raises, whatever the text is.
 
-    ``namespaces`` are the registered ones; ``bullets`` the glyphs that the agent puts before what
-    it says; bodies of more than ``body_max`` bytes of UTF-8 are answered with TooLong. Memory is
-    bounded by ``body_max`` and the longest line; with 0 nothing is kept but the state. ``drawn``:
-    the lines are read off a screen, where ``\\>>>`` closes a block whether the renderer of the
-    program takes the backslash for Markdown's, shows it, or draws ``&gt;``.
+    ``namespaces`` are the registered ones; bodies of more than ``body_max`` bytes of UTF-8 are
+    answered with TooLong. Memory is bounded by ``body_max`` and the longest line; with 0 nothing is
+    kept but the state. ``drawn``: the lines are read off a screen, where ``\\>>>`` closes a block
+    whether the renderer of the program takes the backslash for Markdown's, shows it, or draws
+    ``&gt;``.
     """
 
     def __init__(
-        self,
-        namespaces: Collection[str],
-        *,
-        bullets: str = BULLETS,
-        body_max: int = BODY_MAX,
-        drawn: bool = False,
+        self, namespaces: Collection[str], *, body_max: int = BODY_MAX, drawn: bool = False
     ) -> None:
         self._drawn = drawn
-        self._parser = LineParser(namespaces, bullets)
+        self._parser = LineParser(namespaces)
         self._body_max = body_max
         self._fence: Fence | None = None
         self._message: _Open | None = None
@@ -201,34 +196,19 @@ class Scanner:
         return found
 
     def state(self) -> dict[str, Any]:
-        """What ``from_state`` needs to go on, as JSON values."""
-        return {
-            "fence": None if self._fence is None else asdict(self._fence),
-            "message": None if self._message is None else asdict(self._message),
-            "paused": None if self._paused is None else asdict(self._paused),
-        }
+        """What ``restore`` needs to go on, as JSON values."""
+        open_ = {"fence": self._fence, "message": self._message, "paused": self._paused}
+        return {name: None if one is None else asdict(one) for name, one in open_.items()}
 
-    @classmethod
-    def from_state(
-        cls,
-        state: dict[str, Any],
-        namespaces: Collection[str],
-        *,
-        bullets: str = BULLETS,
-        body_max: int = BODY_MAX,
-        drawn: bool = False,
-    ) -> Scanner:
-        """A scanner that goes on from ``state()``. Raises ValueError when it is no such state."""
-        scanner = cls(namespaces, bullets=bullets, body_max=body_max, drawn=drawn)
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from ``state()``. Raises ValueError when it is no such state."""
         try:
-            fence, message = state["fence"], state["message"]
-            scanner._fence = None if fence is None else Fence(**fence)
-            scanner._message = None if message is None else _Open(**deepcopy(message))
-            paused = state.get("paused")
-            scanner._paused = None if paused is None else _Open(**deepcopy(paused))
+            fence, message, paused = state["fence"], state["message"], state.get("paused")
+            self._fence = None if fence is None else Fence(**fence)
+            self._message = None if message is None else _Open(**deepcopy(message))
+            self._paused = None if paused is None else _Open(**deepcopy(paused))
         except (KeyError, TypeError) as error:
             raise ValueError(f"not the state of a scanner: {error}") from error
-        return scanner
 
     def _line_in_nothing(self, text: str) -> list[Found]:
         self._fence = self._parser.fence(text)

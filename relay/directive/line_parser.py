@@ -69,14 +69,11 @@ class Fence:
 class LineParser:
     """Reads single lines for a set of registered namespaces."""
 
-    def __init__(self, namespaces: Collection[str], bullets: str = BULLETS) -> None:
+    def __init__(self, namespaces: Collection[str]) -> None:
         self._namespaces = frozenset(namespaces)
         # "@broadcast:" is another way to say "@relay:*".
         self._broadcast = "relay" in self._namespaces
-        self._bullets = bullets
-        marker = "[-*+]|[0-9]{1,9}[.)]"
-        if bullets:
-            marker += f"|[{re.escape(bullets)}]"
+        marker = f"[-*+]|[0-9]{{1,9}}[.)]|[{BULLETS}]"
         self._prefix = re.compile(rf"( {{0,3}})(?:({marker}) {{1,4}})?(?=@)")
         self._item = re.compile(rf"( *)({marker})(?: |$)")
         self._fence = re.compile(rf"[ \t]*(?:(?:{marker})[ \t]+)?(`{{3,}}|~{{3,}})(.*)", re.DOTALL)
@@ -110,7 +107,7 @@ class LineParser:
             block=block,
             indent=prefix.end(),
             marker=len(prefix[1]) if prefix[2] else None,
-            glyph=prefix[2] is not None and prefix[2] in self._bullets,
+            glyph=prefix[2] is not None and prefix[2] in BULLETS,
             closed=closed,
             attributes=attributes,
         )
@@ -130,7 +127,7 @@ class LineParser:
     def item(self, line: str) -> tuple[int, bool] | None:
         """The indentation of the list item that ``line`` begins, and whether a glyph marks it."""
         match = self._item.match(line)
-        return None if match is None else (len(match[1]), match[2] in self._bullets)
+        return None if match is None else (len(match[1]), match[2] in BULLETS)
 
     def unescape(self, text: str) -> str:
         r"""``text`` with one backslash taken from before each registered ``@namespace:``."""

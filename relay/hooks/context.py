@@ -25,6 +25,7 @@ from relay.protocol.op import Op
 #: How long a sync handler waits when it does not say, in seconds.
 WAIT_DEFAULT = 10.0
 T = TypeVar("T")
+E = TypeVar("E", str, Message)
 OUTPUT_ENTRIES_MAX = 1000
 OUTPUT_BYTES_MAX = 1024 * 1024
 MESSAGES_MAX = 1000
@@ -39,30 +40,24 @@ class Actions(Protocol):
 
     def inject(self, text: str) -> tuple[str, Future[Any]]:
         """Give ``text`` to the agent. Returns the message's id; done once it is accepted."""
-        ...
 
     def send(
         self, to: str, text: str, *, mode: QueueMode | None, thread: str | None
     ) -> tuple[str, Future[Any]]:
         """Send as this agent. Returns the message's id; done once the broker has it."""
-        ...
 
     def notify(self, topic: str, text: str) -> tuple[str, Future[Any]]:
         """Report ``text`` under ``topic``. Returns the report's id."""
-        ...
 
     def agents(self) -> Future[list[Agent]]:
         """The agents that the broker knows, as ``relay agents --json`` lists them."""
-        ...
 
     def request(self, op: Op[..., Any, Any], fields: dict[str, Any]) -> Future[dict[str, Any]]:
         """Ask the broker, for what a feature adds; the future ends with the answer's fields."""
-        ...
 
     def command(self, namespace: str, action: str, text: str) -> None:
         """Do what ``@namespace:action text`` of a feature does, and tell the agent what came of
         it."""
-        ...
 
 
 def wait(future: Future[T], timeout: float) -> T:
@@ -154,33 +149,29 @@ class Receipt(str):
         return str(self)
 
 
-class Recent(Generic[T]):
+class Recent(Generic[E]):
     """The last entries of something, bounded in number and size; thread-safe.
 
     When full, the oldest make room. An entry larger than the whole is not kept.
     """
 
-    def __init__(
-        self, max_entries: int, max_size: int | None = None, size: Callable[[T], int] | None = None
-    ) -> None:
-        self._entries: deque[tuple[T, int]] = deque()
+    def __init__(self, max_entries: int, max_size: int) -> None:
+        self._entries: deque[tuple[E, int]] = deque()
         self._max_entries = max_entries
         self._max_size = max_size
-        self._size_of = size or (lambda _entry: 0)
         self._size = 0
         self._lock = threading.Lock()
 
-    def append(self, entry: T) -> None:
-        size = self._size_of(entry)
+    def append(self, entry: E) -> None:
+        text = entry if isinstance(entry, str) else entry.body
+        size = _size(text)
         with self._lock:
             self._entries.append((entry, size))
             self._size += size
-            while len(self._entries) > self._max_entries or (
-                self._max_size is not None and self._size > self._max_size
-            ):
+            while len(self._entries) > self._max_entries or self._size > self._max_size:
                 self._size -= self._entries.popleft()[1]
 
-    def snapshot(self) -> list[T]:
+    def snapshot(self) -> list[E]:
         """A list of what is held, oldest first; the caller's own."""
         with self._lock:
             return [entry for entry, _size in self._entries]
@@ -188,12 +179,12 @@ class Recent(Generic[T]):
 
 def recent_output() -> Recent[str]:
     """The agent's last output: at most 1000 entries and 1 MiB of UTF-8."""
-    return Recent(OUTPUT_ENTRIES_MAX, OUTPUT_BYTES_MAX, _size)
+    return Recent(OUTPUT_ENTRIES_MAX, OUTPUT_BYTES_MAX)
 
 
 def recent_messages() -> Recent[Message]:
     """The last messages from and to the agent: at most 1000, and 8 MiB of bodies."""
-    return Recent(MESSAGES_MAX, 8 * BODY_MAX, lambda message: _size(message.body))
+    return Recent(MESSAGES_MAX, 8 * BODY_MAX)
 
 
 def _size(text: str) -> int:

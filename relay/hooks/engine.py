@@ -17,11 +17,11 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from relay.core.errors import RelayError, UsageError
 from relay.hooks import dialects, hook_log
@@ -47,8 +47,6 @@ from relay.hooks.hook_types import (
 from relay.hooks.planner import Planner
 from relay.hooks.runner import HookRunner
 
-#: Requests whose hooks run at once; a further one is refused at once.
-PENDING_MAX = 256
 #: What a request does not decide: whose event it is.
 _OURS = ("session_id", "agent_name", "correlation_id")
 Payload = dict[str, Any]
@@ -60,21 +58,19 @@ class Disposed(RelayError):
     code = "disposed"
 
 
-class Config(Protocol):
-    """What the engine knows of its session. Asked anew for every event."""
+@dataclass
+class Config:
+    """What the engine knows of its session."""
 
-    @property
-    def session_id(self) -> str: ...
-    @property
-    def agent_name(self) -> str: ...
-    def working_dir(self) -> str: ...
+    session_id: str
+    agent_name: str
+    working_dir: str
+    #: The ``ctx`` of Python functions.
+    context: object
+
     def transcript_path(self) -> str:
         """The agent's own transcript; "" where there is none."""
-        ...
-
-    def context(self) -> object:
-        """The ``ctx`` of Python functions."""
-        ...
+        return ""
 
 
 #: By the ends of the names of their methods, such as ``before_tool``.
@@ -195,7 +191,7 @@ class HookEventHandler:
             if not plan.hooks:
                 return Aggregated()
             stage = "execution"
-            results = await self._runner.run(plan, payload, self._config.context())
+            results = await self._runner.run(plan, payload, self._config.context)
             hook_log.write(self._log, event, results, correlation_id)
             stage = "aggregation"
             whole = self._aggregate(event, results, plan)
@@ -260,7 +256,7 @@ class HookEventHandler:
         at = datetime.fromtimestamp(self._now(), UTC)
         return {
             "session_id": self._config.session_id,
-            "cwd": self._config.working_dir(),
+            "cwd": self._config.working_dir,
             "hook_event_name": event.value,
             "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "transcript_path": self._config.transcript_path(),
@@ -348,10 +344,6 @@ class RequestChannel:
             raise _disposal()
         event, given = _read(message)
         payload = self._engine.payload_for(event, given, identifier)
-        if len(self._running) >= PENDING_MAX:
-            raise RefusedRequest(
-                RequestCode.INTERNAL_ERROR, f"{PENDING_MAX} requests are running already"
-            )
         task = asyncio.get_running_loop().create_task(
             self._engine.execute_hooks_core(event, payload)
         )

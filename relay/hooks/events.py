@@ -49,33 +49,6 @@ class HookEventName(StrEnum):
         return "on_" + re.sub(r"(?<!^)(?=[A-Z])", "_", self.value).lower()
 
 
-class SessionStartSource(StrEnum):
-    """How a session came to start."""
-
-    STARTUP = "startup"
-    RESUME = "resume"
-    CLEAR = "clear"
-    COMPACT = "compact"
-
-
-class SessionEndReason(StrEnum):
-    """Why a session ends: relay's own words, then those of the agents."""
-
-    EXIT = "exit"
-    HANGUP = "hangup"
-    CLEAR = "clear"
-    LOGOUT = "logout"
-    PROMPT_INPUT_EXIT = "prompt_input_exit"
-    OTHER = "other"
-
-
-class CompressTrigger(StrEnum):
-    """Who wants a conversation to be compacted."""
-
-    MANUAL = "manual"
-    AUTO = "auto"
-
-
 class RegistrationError(ConfigError):
     """A handler that cannot be registered; nothing was."""
 
@@ -167,7 +140,7 @@ _TOOL_OFFERED = ("tool", "input", "ctx", "phase", "response", "event")
 EVENTS: dict[HookEventName, EventSpec] = {
     HookEventName.SESSION_START: EventSpec(
         ("ctx", "source", "event"),
-        {"source": _one_of(*SessionStartSource)},
+        {"source": _one_of("startup", "resume", "clear", "compact")},
         defaults={"source": "startup"},
         matched="source",
         claude="SessionStart",
@@ -175,7 +148,12 @@ EVENTS: dict[HookEventName, EventSpec] = {
     ),
     HookEventName.SESSION_END: EventSpec(
         ("ctx", "reason", "event"),
-        {"reason": _one_of(*SessionEndReason)},
+        # relay's own words, then those of the agents.
+        {
+            "reason": _one_of(
+                *("exit", "hangup", "clear", "logout", "prompt_input_exit", "other"),
+            )
+        },
         matched="reason",
         claude="SessionEnd",
         gemini=True,
@@ -248,7 +226,7 @@ EVENTS: dict[HookEventName, EventSpec] = {
     ),
     HookEventName.PRE_COMPRESS: EventSpec(
         ("ctx", "trigger", "event"),
-        {"trigger": _one_of(*CompressTrigger)},
+        {"trigger": _one_of("manual", "auto")},
         defaults={"trigger": "auto"},
         matched="trigger",
         claude="PreCompact",
@@ -265,17 +243,7 @@ EVENTS: dict[HookEventName, EventSpec] = {
     HookEventName.UNANSWERED: _of_broker("agent asker id why"),
 }
 #: The events of what the broker does, which hooks in a worker observe.
-OF_BROKER = frozenset(
-    {
-        HookEventName.AFTER_RECEIVE_EVENT,
-        HookEventName.AFTER_RESOLVE_IDENTITY,
-        HookEventName.AFTER_RUN_AUTOMATIONS,
-        HookEventName.AFTER_ASSEMBLE_CONTEXT,
-        HookEventName.AFTER_EXECUTE_AGENT,
-        HookEventName.AFTER_DELIVER_RESPONSE,
-        HookEventName.UNANSWERED,
-    }
-)
+OF_BROKER = frozenset(event for event, spec in EVENTS.items() if spec.of_broker)
 #: What every input has.
 _BASE: dict[str, Check] = dict.fromkeys(
     (

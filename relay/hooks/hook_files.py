@@ -23,14 +23,10 @@ from relay.hooks.hook_types import Command, Dialect, OnFailure, Url
 from relay.hooks.planner import slow
 from relay.hooks.registry import TIMEOUT_MAX, Registry
 
-#: Hooks of one file that are loaded.
-HOOKS_MAX = 1000
 #: Of a text with comments: a string, which stays, or a comment. Neither form can backtrack.
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*+"?)|//[^\n]*|/\*(?:.*?\*/|.*)', re.DOTALL)
 #: What Gemini CLI keeps among its events.
 _GEMINI_SETTINGS = ("enabled", "disabled", "notifications")
-#: The most lines about one file; further ones are only counted.
-PROBLEMS_MAX = 50
 #: How long a hook may take that says nothing of it, in seconds (the engines' own defaults).
 CLAUDE_TIMEOUT, CLAUDE_PROMPT_TIMEOUT, GEMINI_TIMEOUT = 600.0, 30.0, 60.0
 #: The most characters of a line, and of a value in it.
@@ -81,7 +77,7 @@ def read_hook_file(
     table = settings.get("hooks", {})
     if not isinstance(table, dict):
         problems.say("hooks", f"must be an object, not {_shown(table)}")
-        return [], problems.lines()
+        return [], problems.lines
     off, disabled = _switched_off(settings, table)
     shared = _dialect_of_shared(table, path)
     specs: list[HookSpec] = []
@@ -98,13 +94,9 @@ def read_hook_file(
             problems.say(where, f"must be a list, not {_shown(groups)}")
         else:
             reader = _Reader(event, dialect, problems, env or {}, config_base(path))
-            found = (spec for spec in reader.groups(where, groups) if not _is_named(spec, disabled))
-            for spec in found:
-                if len(specs) == HOOKS_MAX:
-                    problems.say("", f"more than {HOOKS_MAX} hooks; the others do not run")
-                    return specs, problems.lines()
-                specs.append(spec)
-    return specs, problems.lines()
+            found = reader.groups(where, groups)
+            specs += [spec for spec in found if not _is_named(spec, disabled)]
+    return specs, problems.lines
 
 
 def register_hook_files(
@@ -148,25 +140,16 @@ class _Malformed(Exception):
 
 
 class _Problems:
-    """Lines for people about one file; beyond PROBLEMS_MAX they are only counted."""
+    """Lines for people about one file, fit for a terminal."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._lines: list[str] = []
-        self._more = 0
+        self.lines: list[str] = []
 
     def say(self, where: str, what: str) -> None:
         """Note ``what`` of the place ``where`` in the file ("" for all of it)."""
-        if len(self._lines) == PROBLEMS_MAX:
-            self._more += 1
-            return
         line = clean(": ".join(part for part in (self._path, where, what) if part))
-        self._lines.append(line if len(line) <= _LINE_MAX else line[: _LINE_MAX - 1] + "…")
-
-    def lines(self) -> list[str]:
-        """What was said, fit for a terminal."""
-        more = [f"{clean(self._path)}: … and {self._more} more"] if self._more else []
-        return self._lines + more
+        self.lines.append(line if len(line) <= _LINE_MAX else line[: _LINE_MAX - 1] + "…")
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,43 +148,18 @@ def read_value(value: object, name: str, event: HookEventName) -> HookOutput:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a pattern's handler gave back."""
+def read_pattern_value(value: object, handler: str) -> HookOutput:
+    """What a pattern's ``handler`` (a name for people) returned, which can only inject and stop.
 
-    #: Texts for the agent, in order, none empty.
-    inject: tuple[str, ...] = ()
-    #: No further handlers run.
-    stop: bool = False
-
-
-NO_RESULT = Result()
-
-
-def read_pattern_value(value: object, handler: str) -> Result:
-    """The Result for what ``handler`` (a name for people) returned. Raises HandlerError."""
-    if value is None:
-        return NO_RESULT
-    if isinstance(value, str):
-        return Result(inject=texts(value, handler))
+    Raises HandlerError.
+    """
     if isinstance(value, Mapping):
-        return _from_mapping(value, handler)
-    raise no_result(value, handler, _RESULT_ALLOWED)
-
-
-def _from_mapping(value: Mapping[object, object], handler: str) -> Result:
-    inject: tuple[str, ...] = ()
-    stop = False
-    for key, item in value.items():
-        # "Inject" and "STOP" are accepted, like every spelling of the design document.
-        word = key.lower() if isinstance(key, str) else ""
-        if word == "inject":
-            inject = texts(item, handler)
-        elif word == "stop":
-            stop = flag(item, "stop", handler)
-        else:
-            raise unknown_key(key, handler, _RESULT_KEYS, _RESULT_ALLOWED)
-    return Result(inject, stop)
+        for key in value:
+            if _meaning(key) not in _RESULT_KEYS:
+                raise unknown_key(key, handler, _RESULT_KEYS, _RESULT_ALLOWED)
+    elif not isinstance(value, str | None):
+        raise no_result(value, handler, _RESULT_ALLOWED)
+    return read_value(value, handler, HookEventName.OUTPUT)
 
 
 def on_failure(definition: HookDefinition, event: HookEventName, error: str) -> HookOutput | None:

@@ -8,11 +8,10 @@ the name and can look itself, and a guard is not evaded by a name that is made t
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,8 +21,6 @@ from relay.hooks.registry import Registry
 
 #: A longer name is not searched with a regular expression. In characters.
 MATCHED_MAX = 128
-#: A longer regular expression is not compiled. In characters.
-PATTERN_MAX = 4096
 #: How much what can share one text may vary: three unbounded repeats, and three optional parts.
 VARIANCE_MAX = 15
 
@@ -31,14 +28,9 @@ _EXACT = re.compile(r"[A-Za-z0-9_|, -]+")
 _SPLIT = re.compile(r"[|,]")
 #: JavaScript's way to name a group, in which these matchers are written.
 _NAMED = re.compile(r"\(\?<(?![=!])")
-#: What may be repeated: a class, an escape, a bracket, a bar, a quantifier, any other character.
-_PART = re.compile(
-    r"(?P<one>\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^()|*+?{}\[\]\\]|[\]}])"
-    r"|(?P<times>[*+]|\{(?:\d+,?\d*|,\d+)\}|\?)[+?]?"
-    r"|(?P<mark>[(|)])"
-    r"|.",
-    re.DOTALL,
-)
+#: A group that is repeated, and what varies: repeats count four times as much as options.
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
+_VARIES = re.compile(r"[*+{?]")
 
 
 class Planner:
@@ -100,61 +92,16 @@ def matches(definition: HookDefinition, payload: Mapping[str, Any]) -> bool:
 def slow(matcher: str) -> bool:
     """Whether ``matcher``, as a regular expression, could take long on a name of MATCHED_MAX.
 
-    That is: a repeated group that holds a repeat or an alternative, or more repeats in a row than
-    VARIANCE_MAX allows. Such a matcher selects its hook for every name.
+    That is: a group that is repeated, or more repeats than VARIANCE_MAX allows; in a plain list of
+    alternatives each counts for itself. Such a matcher selects its hook for every name.
     """
-    if len(matcher) > PATTERN_MAX:
+    if _REPEATED_GROUP.search(matcher):
         return True
-    groups = [_Group()]
-    varies = False  # whether what was just read can match in more than one way
-    for part in _PART.finditer(matcher):
-        group, mark, times = groups[-1], part["mark"], part["times"]
-        if times is not None:
-            least, most = _bounds(times)
-            if varies and most > 1:
-                return True
-            group.here += _variance(most - least)
-            varies = False
-        elif mark == "(":
-            groups.append(_Group())
-            varies = False
-        elif mark == "|":
-            group.most, group.here, group.several = max(group.most, group.here), 0, True
-            varies = False
-        elif mark == ")" and len(groups) > 1:
-            groups.pop()
-            groups[-1].here += group.variance
-            varies = group.several or group.variance > 0
-        else:
-            varies = False
-    return any(group.variance > VARIANCE_MAX for group in groups)
-
-
-@dataclass(slots=True)
-class _Group:
-    """An open group: how much its longest alternative and the present one can vary."""
-
-    most: int = 0
-    here: int = 0
-    several: bool = False
-
-    @property
-    def variance(self) -> int:
-        return max(self.most, self.here)
-
-
-def _bounds(times: str) -> tuple[int, float]:
-    """How often a quantifier lets something occur: at least, at most."""
-    if times in "*+?":
-        return int(times == "+"), 1 if times == "?" else math.inf
-    least, comma, most = times.strip("{}").partition(",")
-    fewest = int(least or 0)
-    return fewest, fewest if not comma else int(most) if most else math.inf
-
-
-def _variance(freedom: float) -> int:
-    """What a quantifier adds: 4 where it is (nearly) free, 1 where something is optional."""
-    return 4 if freedom > 3 else int(freedom)
+    parts = matcher.split("|") if set("([\\").isdisjoint(matcher) else [matcher]
+    return any(
+        sum(1 if sign == "?" else 4 for sign in _VARIES.findall(part)) > VARIANCE_MAX
+        for part in parts
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -163,8 +110,6 @@ def _names(matcher: str) -> frozenset[str]:
 
 
 def _searched(matcher: str, name: str) -> bool:
-    if len(matcher) > PATTERN_MAX:
-        return True
     pattern, bounded = _compiled(matcher)
     if pattern is None:
         return name == matcher

@@ -131,10 +131,6 @@ class Registry:
         entries: list[HookDefinition] = []
         for event_ in event_names(event):
             label = event_.registration
-            if isinstance(priority, bool) or not isinstance(priority, int):
-                raise RegistrationError(
-                    f"{label}: the priority must be a whole number, not {priority!r}"
-                )
             limit = checked_timeout(label, timeout)
             if name is not None and not is_visible(name):
                 raise RegistrationError(
@@ -153,7 +149,7 @@ class Registry:
                 action=action,
                 source=source,
                 matcher=checked_matcher(label, matcher),
-                priority=priority,
+                priority=checked_priority(label, priority),
                 order=len(self._hooks) + len(entries),
                 timeout=limit,
                 on_failure=checked_on_failure(event_, on_failure),
@@ -192,16 +188,12 @@ class Registry:
             )
         if given in self._routes:
             raise RegistrationError(f"there are two routes {given!r}", hint="name one otherwise")
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise RegistrationError(
-                f"{label}: the priority must be a whole number, not {priority!r}"
-            )
         entry = RouteFunction(
             given,
             callee_of(label, function, ROUTE_OFFERED, timeout, source),
             checked_words(label, "kinds", kinds),
             checked_words(label, "channels", channels),
-            priority,
+            checked_priority(label, priority),
         )
         self._routes[given] = entry
         return entry
@@ -327,9 +319,9 @@ class Registry:
         """Its hooks that are programs, and what they run."""
         return ((hook, hook.action) for hook in self._hooks if isinstance(hook.action, Command))
 
-    def commands(self, source: str | None = None) -> list[Command]:
-        """What its hooks run as programs: all of them, or those of the file ``source``."""
-        return [command for hook, command in self.programs() if source in (None, hook.source)]
+    def commands(self) -> list[Command]:
+        """What its hooks run as programs."""
+        return [command for _, command in self.programs()]
 
 
 def _matches(glob: str, target: str) -> bool:
@@ -373,6 +365,13 @@ def checked_pattern(namespace: str, target_glob: str) -> tuple[str, str]:
             hint="a target is a word such as 'staging', or a glob such as 'prod-*'",
         )
     return namespace, target_glob
+
+
+def checked_priority(label: str, priority: int) -> int:
+    """``priority``. Raises RegistrationError."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise RegistrationError(f"{label}: the priority must be a whole number, not {priority!r}")
+    return priority
 
 
 def checked_builtin(namespace: str) -> str:

@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context as Variables
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from relay.hooks.hook_types import Call, Callee, CallEnd, CallOutcome
-from relay.hooks.outputs import HandlerError, Result, read_pattern_value
+from relay.hooks.hook_types import Call, Callee, CallEnd, CallOutcome, HookOutput
+from relay.hooks.outputs import HandlerError, read_pattern_value
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 
 #: Plain functions that run at once.
@@ -68,14 +68,14 @@ class FunctionRunner:
 
     async def run_pattern(
         self, namespace: str, target: str, message: str, ctx: object
-    ) -> list[CallOutcome[Result]]:
+    ) -> list[CallOutcome[HookOutput]]:
         """Call every handler of one match, one after the other, until one says stop."""
-        outcomes: list[CallOutcome[Result]] = []
+        outcomes: list[CallOutcome[HookOutput]] = []
         for handler in self._registry.select(namespace, target):
             call = Call(handler.callee, lambda: (target, message, ctx), read_pattern_value)
             outcomes += await self.call_all([call])
             result = outcomes[-1].result
-            if result is not None and result.stop:
+            if result is not None and result.last:
                 break
         return outcomes
 
@@ -170,7 +170,7 @@ class FunctionRunner:
                 self._loop = None
                 loop.stop()
                 culprit = loop.running()
-                self._hangs(culprit.call.callee if isinstance(culprit, _Job) else callee, loop)
+                self._hangs(culprit.call.callee if culprit else callee, loop)
 
     async def _cancelled(self, loop: LoopThread, job: _Job) -> bool:
         """Cancel an async call. Returns whether its loop answers."""
@@ -363,47 +363,17 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     return [frame for frame in frames if not frame.filename.startswith(own)]
 
 
-class Work(Protocol):
-    """A call that a worker's thread makes."""
-
-    def work(self) -> bool:
-        """Make it. Returns False where it was given up meanwhile, and the thread is to end."""
-        ...
-
-    def fail(self, error: BaseException) -> None:
-        """It cannot be made: there is no thread for it, or too many wait already."""
-        ...
-
-
-class AsyncWork(Protocol):
-    """A call that is a task in a LoopThread."""
-
-    #: Nobody waits for it any more; it is not begun then.
-    over: bool
-    #: Its code runs no more.
-    finished: bool
-    task: asyncio.Task[None] | None
-
-    async def work_in_loop(self) -> None:
-        """Make it. Never raises."""
-        ...
-
-    def fail(self, error: BaseException) -> None:
-        """It ends so, where it has not ended otherwise."""
-        ...
-
-
 class Workers:
     """Daemon threads for calls that may never end: none keeps the interpreter from exiting."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._queue: deque[Work] = deque()
+        self._queue: deque[_Job | _Blocking] = deque()
         self._changed = threading.Condition()
         self._idle = self._alive = 0
         self._closed = False
 
-    def add(self, calls: Sequence[Work]) -> None:
+    def add(self, calls: Sequence[_Job | _Blocking]) -> None:
         """Make them, each in a thread that is free. Those beyond WAITING_MAX fail at once."""
         with self._changed:
             room = WAITING_MAX - len(self._queue)
@@ -443,7 +413,7 @@ class Workers:
                 return
             del call  # an idle thread must not keep the last call and its result alive
 
-    def _next(self) -> Work | None:
+    def _next(self) -> _Job | _Blocking | None:
         with self._changed:
             while not self._queue:
                 self._idle += 1
@@ -504,23 +474,23 @@ class LoopThread:
         self.ended: Future[None] = Future()
         self.ended.set_running_or_notify_cancel()  # who waits no more does not cancel it
         self._stopping = False
-        self._jobs: dict[asyncio.Task[Any], AsyncWork] = {}
+        self._jobs: dict[asyncio.Task[Any], _Job] = {}
         try:
             threading.Thread(target=self._run, name="relay-async-handlers", daemon=True).start()
         except RuntimeError:
             self.loop.close()
             raise
 
-    def start(self, jobs: Sequence[AsyncWork]) -> None:
+    def start(self, jobs: Sequence[_Job]) -> None:
         """Make these calls in the loop. Raises RuntimeError when it is closed."""
         self.loop.call_soon_threadsafe(self._launch, jobs)
 
-    def running(self) -> AsyncWork | None:
+    def running(self) -> _Job | None:
         """The call whose code runs at this moment, if one does."""
         task = asyncio.current_task(self.loop)
         return None if task is None else self._jobs.get(task)
 
-    def cancel(self, job: AsyncWork, grace: float) -> Future[None]:
+    def cancel(self, job: _Job, grace: float) -> Future[None]:
         """Cancel the call. Done when it has ended, or after ``grace`` seconds; never while
         something blocks the loop. From any thread; raises RuntimeError when the loop is closed."""
         done: Future[None] = Future()
@@ -542,7 +512,7 @@ class LoopThread:
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._stop)
 
-    def _launch(self, jobs: Sequence[AsyncWork]) -> None:
+    def _launch(self, jobs: Sequence[_Job]) -> None:
         for job in jobs:
             if not job.over:
                 job.task = self.loop.create_task(job.work_in_loop())

@@ -65,11 +65,6 @@ class Trail:
     program: str = "trail"
     data_dir: str = ""
 
-    async def active(self) -> str | None:
-        """The title of the active trajectory; None without one."""
-        found = await self.current()
-        return None if found is None else found[1]
-
     async def current(self) -> tuple[str, str] | None:
         """The id and the title of the active trajectory; None without one."""
         said = await self._call("status")
@@ -85,14 +80,13 @@ class Trail:
         """Begin a trajectory; its id. Raises TrailError when one is active."""
         return (await self._call("start", "--agent", self.agent, "--quiet", "--", title)).strip()
 
-    async def run(self, verb: str, text: str, *options: str) -> str:
+    async def run(self, verb: str, text: str) -> str:
         """``decision``, ``reflect`` … with ``text``; what trail said."""
-        return await self._call(verb, *options, "--", text)
+        return await self._call(verb, "--", text)
 
-    async def complete(self, summary: str, confidence: float | None = None) -> str:
+    async def complete(self, summary: str) -> str:
         """Complete the active trajectory."""
-        sure = [] if confidence is None else [f"--confidence={confidence:g}"]
-        return await self._call("complete", f"--summary={summary}", *sure)
+        return await self._call("complete", f"--summary={summary}")
 
     async def abandon(self, reason: str) -> str:
         """Abandon the active trajectory."""
@@ -214,18 +208,17 @@ def use(
 
     async def on_start(ctx: Context) -> str | None:
         trail = trail_of(ctx)
-        title = await trail.active()
-        if title is None:
+        found = await trail.current()
+        if found is None:
             if not ctx.task:
                 return None
-            title = ctx.task
             try:
-                begun.note(ctx.session_id, await trail.start(title))
+                begun.note(ctx.session_id, await trail.start(ctx.task))
             except TrailError:
                 # Another agent may have begun one since.
-                if (title := await trail.active()) is None:
+                if (found := await trail.current()) is None:
                     raise
-        return TEACH.format(title=title)
+        return TEACH.format(title=found[1] if found else ctx.task)
 
     async def on_end(ctx: Context, reason: str | None) -> None:
         own, trail = begun.of(ctx.session_id), trail_of(ctx)

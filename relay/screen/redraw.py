@@ -867,7 +867,5 @@ class RedrawReader:
                 self._view.append((from_json(Row, kept["row"]), entry))
             self._last = entry if kept["last"] else self._last
         self._state = from_json(_State, saved)
-        self._scanner = Scanner.from_state(
-            self._state.grammar, self._namespaces, body_max=0, drawn=True
-        )
+        self._scanner.restore(self._state.grammar)
         self.deadline = self._next_settling(unsettled(self._view))

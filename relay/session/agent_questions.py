@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from relay.agents.base import TypingRules
 from relay.agents.profile import Composer, ComposerState, nobody_knows
@@ -159,18 +159,6 @@ SHOWS = 2.0
 TAKES = 2.0
 
 
-class AskingScreen(Protocol):
-    """The agent's screen."""
-
-    @property
-    def cursor(self) -> tuple[int, int]: ...
-
-    @property
-    def cursor_shown(self) -> bool: ...
-
-    def visible(self, *, styled: bool = False) -> list[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ScreenQuestion:
     """A question of the agent to its person."""
@@ -205,7 +193,7 @@ class QuestionWatch:
 
     def __init__(
         self,
-        screen: AskingScreen,
+        screen: Screen,
         asks: Callable[[list[str]], list[str]],
         now_ms: Callable[[], int],
         inset: bool = False,

@@ -67,7 +67,6 @@ class BrokerReports:
         self._events = events
         self._tasks = tasks
         self._newest: ReportAgent | None = None
-        self._remarked = False
         self._known = asyncio.Event()  # the broker has the newest report on the agent
         self._known.set()
         self._untold: deque[dict[str, Any]] = deque()
@@ -192,9 +191,6 @@ class BrokerReports:
 
     def agent(self, report: ReportAgent) -> None:
         """Report the agent's state and source; of several that wait only the newest is sent."""
-        self._remarked = self._remarked or bool(report.remark)
-        # Only where there ever was one: a broker of before an update knows no such field.
-        more: Any = {"remark": report.remark} if self._remarked else {}
         self._newest = report
         self._known.clear()
 
@@ -212,7 +208,7 @@ class BrokerReports:
                     retry=report.retry,
                     cause=report.cause,
                     account=self._run.account,
-                    **more,
+                    remark=report.remark,
                 )
                 self._wants(answer["wants"])
                 if self._newest is report:

@@ -137,9 +137,7 @@ class DirectiveDetector:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
         for stream, scanner in state["scanners"].items():
-            self._scanners[stream] = Scanner.from_state(
-                scanner, self._namespaces, drawn=stream == SCREEN
-            )
+            self._scanner(stream).restore(scanner)
         self._counts.update(state["counts"])
         self._forgotten = state["forgotten"]
         self._missed.update(state.get("missed", ()))

@@ -175,11 +175,14 @@ class SessionFeatures:
                 answers = {**feature.requests(), **answers}
         return answers
 
-    def begin(self) -> None:
-        """The run begins."""
+    def _tell(self, tell: str, *given: object) -> None:
         for feature in self._features.values():
             with self._contained():
-                feature.begin()
+                getattr(feature, tell)(*given)
+
+    def begin(self) -> None:
+        """The run begins."""
+        self._tell("begin")
 
     def take(self, namespace: str, command: FeatureCommand) -> None:
         """Have a command done by the feature of its namespace."""
@@ -195,21 +198,15 @@ class SessionFeatures:
 
     def said(self, texts: list[str]) -> None:
         """The agent said these lines."""
-        for feature in self._features.values():
-            with self._contained():
-                feature.said(texts)
+        self._tell("said", texts)
 
     def state_changed(self, state: AgentState) -> None:
         """The agent does something else now."""
-        for feature in self._features.values():
-            with self._contained():
-                feature.state_changed(state)
+        self._tell("state_changed", state)
 
     def agent_gone(self) -> None:
         """Nobody can be told anything any more."""
-        for feature in self._features.values():
-            with self._contained():
-                feature.agent_gone()
+        self._tell("agent_gone")
 
     async def settle(self, seconds: float) -> None:
         """Wait until no command is pending, up to ``seconds`` for each feature."""

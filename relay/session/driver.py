@@ -30,7 +30,7 @@ from relay.session.broker_reports import Broker, BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection, Heard
 from relay.session.door import SessionFeatures
-from relay.session.handler_lanes import COMMAND_FIELDS, not_done
+from relay.session.handler_lanes import COMMAND_FIELDS
 from relay.session.pump_link import PumpLink
 from relay.session.session import Session
 from relay.session.session_commands import DriverCommand
@@ -225,8 +225,6 @@ class SessionDriver:
                     self._report_seen(services.steering.landed())
             case commands.TellHeldAgain():
                 services.deliveries.tell_again()
-            case commands.CallBuiltin():
-                self._call_builtin(command.detection)
             case commands.RunHandlers():
                 services.tasks.spawn(self._run_handlers(command.detection))
             case commands.FireHooks():
@@ -263,16 +261,6 @@ class SessionDriver:
         for message, by in found:
             report = self._services.reports.delivery(message, State.SEEN, proof=by)
             self._services.tasks.spawn(report)
-
-    def _call_builtin(self, heard: Detection) -> None:
-        match = heard.found
-        assert isinstance(match, Match)
-        given = (match.target, match.body, self._context(heard))
-        for handler in self._services.registry.select(match.namespace, match.target):
-            try:
-                handler.callee.binding.call(handler.callee.function, given)
-            except RelayError as error:
-                self._queue.post(commands.AgentNotice(not_done(match, error.line)))
 
     async def _run_handlers(self, heard: Detection) -> None:
         match = heard.found
@@ -362,12 +350,6 @@ class AdapterFeed:
     def __init__(self, sources: SourceSelector, queue: EventQueue) -> None:
         self._sources = sources
         self._queue = queue
-
-    def transcript(self, line: str, now: float) -> None:
-        self._post(self._sources.transcript(line, now))
-
-    def hook(self, event: dict[str, Any], now: float) -> None:
-        self._post(self._sources.hook(event, now))
 
     def reported(self, source_events: list[SourceEvent]) -> None:
         self._post(self._sources.reported(source_events))

@@ -21,15 +21,15 @@ from relay.core.errors import did_you_mean
 from relay.core.message import QueueMode
 from relay.directive.grammar import Continued, Match, TooLong, Unclosed
 from relay.hooks.context import Context
-from relay.hooks.hook_types import CallOutcome
-from relay.hooks.outputs import Result
+from relay.hooks.hook_types import CallOutcome, HookOutput
 from relay.hooks.registry import BUILTIN, Registry
 from relay.session.detector import Detection, match_event_id, match_meta
 from relay.session.outbox import Overflow
 from relay.session.session_commands import (
     AgentNotice,
-    CallBuiltin,
     DriverCommand,
+    FeatureCommand,
+    FeatureRequested,
     InjectText,
     PersonNote,
     ReportEvent,
@@ -103,7 +103,10 @@ class HandlerLanes:
             if found.namespace == "relay":
                 yield SendRequested(send_fields(found, heard.id))
             else:
-                yield CallBuiltin(heard)
+                yield FeatureRequested(
+                    found.namespace,
+                    FeatureCommand(heard.id, found.target, found.body, dict(found.attributes)),
+                )
         else:
             yield from self._queue(heard, found)
 
@@ -158,7 +161,7 @@ class HandlerLanes:
             yield AgentNotice(refused)
             self._finish(lane)
 
-    def _concluded(self, match: Match, outcome: CallOutcome[Result]) -> Iterator[DriverCommand]:
+    def _concluded(self, match: Match, outcome: CallOutcome[HookOutput]) -> Iterator[DriverCommand]:
         if outcome.result is not None:
             for text in outcome.result.inject:
                 yield InjectText(self._new_id(), text, match)

@@ -18,7 +18,6 @@ import hmac
 import json
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -45,19 +44,6 @@ IDLE_DEADLINE = 120.0
 _PREFIX = b"x-relay-"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """What a server of hooks takes at most."""
-
-    body_max: int = BODY_MAX
-    connections_max: int = CONNECTIONS_MAX
-    waiting_max: int = WAITING_MAX
-    unproven_max: int = UNPROVEN_MAX
-    request_deadline: float = REQUEST_DEADLINE
-    handler_deadline: float = HANDLER_DEADLINE
-    idle_deadline: float = IDLE_DEADLINE
-
-
 class Reply(dict[str, Any]):
     """An answer whose handler must know whether it went out.
 
@@ -73,22 +59,12 @@ class Reply(dict[str, Any]):
 class HookServer:
     """Serves ``handler`` to the clients that know ``token``."""
 
-    def __init__(
-        self,
-        handler: Handler,
-        token: str,
-        *,
-        on_error: Callable[[BaseException], None] | None = None,
-        limits: ServerLimits = ServerLimits(),
-    ) -> None:
-        """``on_error`` gets the handler's exception; the client only gets a 500."""
+    def __init__(self, handler: Handler, token: str) -> None:
         self._handler = handler
         self._token = token
-        self._on_error = on_error
-        self._limits = limits
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unproven = Newcomers(limits.unproven_max)
+        self._unproven = Newcomers(UNPROVEN_MAX)
         self.waiting = 0  # clients whose handler runs now
 
     async def serve(self, listener: socket.socket) -> None:
@@ -117,7 +93,7 @@ class HookServer:
         self._unproven.add(connection, writer.get_extra_info("sockname"))
         try:
             with contextlib.suppress(OSError, TimeoutError):
-                while await connection.wait_for_request(self._limits.idle_deadline):
+                while await connection.wait_for_request(IDLE_DEADLINE):
                     await self._serve_request(connection)
                     if not await connection.start_next():
                         break
@@ -131,14 +107,14 @@ class HookServer:
         sent = False
         try:
             try:
-                async with asyncio.timeout(self._limits.request_deadline):
+                async with asyncio.timeout(REQUEST_DEADLINE):
                     admit = partial(self._admit, connection)
-                    event = self._event(await connection.request(self._limits.body_max, admit))
+                    event = self._event(await connection.request(BODY_MAX, admit))
                 status, answer = 200, await self._handle(event, connection)
                 body = json.dumps(answer)
             except Refused as refused:
                 status, body = refused.status, json.dumps({"error": refused.reason})
-            async with asyncio.timeout(self._limits.request_deadline):
+            async with asyncio.timeout(REQUEST_DEADLINE):
                 await connection.answer(status, body.encode())
             sent = True
         finally:
@@ -152,10 +128,7 @@ class HookServer:
         if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
             raise Refused(403, "wrong token")
         if connection in self._unproven:
-            if (
-                len(self._tasks) - len(self._unproven) - self.waiting
-                >= self._limits.connections_max
-            ):
+            if len(self._tasks) - len(self._unproven) - self.waiting >= CONNECTIONS_MAX:
                 raise Refused(503, "too many connections")
             self._unproven.remove(connection)
 
@@ -190,22 +163,21 @@ class HookServer:
         try:
             return await work
         except Exception as error:
-            if self._on_error is not None:
-                self._on_error(error)
             raise Refused(500, "the handler failed") from error
 
     async def _wait_for(
         self, work: asyncio.Future[dict[str, Any]], connection: ServerConnection
     ) -> None:
         """Wait until the handler is done. Raises Refused when its time is up."""
-        if self.waiting >= self._limits.waiting_max:
+        if self.waiting >= WAITING_MAX:
             raise Refused(503, "too many wait")
         self.waiting += 1
         gone = asyncio.ensure_future(connection.wait_for_hangup())
         either: set[asyncio.Future[Any]] = {work, gone}
         try:
-            limit = self._limits.handler_deadline
-            await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                either, timeout=HANDLER_DEADLINE, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             self.waiting -= 1
             await _end(gone)

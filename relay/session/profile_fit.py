@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from relay.agents.base import AgentAdapter
 from relay.agents.profile import ComposerState, Profile
 from relay.agents.structured_source import StructuredSource
-from relay.core.source_events import Terminal
+from relay.core.source_events import Screen, Terminal
 from relay.session.session_events import EventQueue, SourcesRead
 from relay.session.sources import SourceSelector
 
@@ -24,18 +23,6 @@ from relay.session.sources import SourceSelector
 LOOK, REST = 0.5, 5.0
 #: The same for a screen that never rests.
 RESTLESS = 60.0
-
-
-class RestingScreen(Protocol):
-    """The agent's screen."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def cursor(self) -> tuple[int, int]: ...
-    @property
-    def changed_at(self) -> float: ...
-    def visible(self) -> list[str]: ...
 
 
 class ProfileFit:
@@ -50,7 +37,7 @@ class ProfileFit:
         profile: Profile,
         adapter: AgentAdapter | None,
         source: StructuredSource | None,
-        screen: RestingScreen,
+        screen: Screen,
         terminal: Terminal,
         *,
         seen: bool,

@@ -15,7 +15,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from relay.agents.past import READERS, last_turns
 from relay.core.errors import NotDelivered, Timeout, UsageError, only_the_person
@@ -24,9 +24,10 @@ from relay.core.message import AgentState, Message
 from relay.hooks.context import Recent
 from relay.screen.dialogs import Dialog, Takes
 from relay.screen.styled_rows import styled_rows
-from relay.session.agent_questions import TAKES, AskingScreen, QuestionWatch
+from relay.session.agent_questions import TAKES, QuestionWatch
 from relay.session.agent_terminal import AgentTerminal
 from relay.session.door import FeatureAnswer
+from relay.session.sources import SourceSelector
 from relay.session.turn_stopper import BY_PERSON, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import DIALOG_WAITS, DRAFT
 
@@ -44,35 +45,24 @@ ATTACH = "answer it at its own terminal: relay attach"
 Json = dict[str, Any]
 
 
-class ShownScreen(AskingScreen, Protocol):
-    """The agent's screen."""
-
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def columns(self) -> int: ...
-
-
 class ScreenRequests:
     """Answers for one session."""
 
     def __init__(
         self,
         at: AgentTerminal,
-        screen: ShownScreen,
         questions: QuestionWatch,
         stopper: TurnStopper,
-        records: Callable[[], tuple[str, str | None]],
+        kind: str,
+        sources: SourceSelector,
         output: Recent[str],
     ) -> None:
-        """``records``: the kind of agent and its own transcript; ``output``: what it said last."""
-        self._screen = screen
-        self._questions = questions
+        """``kind``: of the agent; ``output``: what it said last."""
+        self._screen, self._questions = at.screen, questions
         self._guards, self._link, self._terminal = at.guards, at.link, at.terminal
         self._stopper, self._clock = stopper, at.clock
         self._digits = at.questions.rules.digits
-        self._records = records
+        self._kind, self._sources = kind, sources
         self._output = output
         self._one = asyncio.Lock()  # one answer at a time
 
@@ -108,7 +98,7 @@ class ScreenRequests:
             raise UsageError(f"the number of turns is 1 to {TURNS_MAX}")
         from relay.directive.redact import mask, mask_all  # most sessions are never asked
 
-        kind, path = self._records()
+        kind, path = self._kind, self._sources.transcript_path
         if kind in READERS and path:
             with contextlib.suppress(OSError):
                 turns = await asyncio.to_thread(last_turns, kind, path, count)

@@ -169,14 +169,6 @@ class TellHeldAgain(DriverCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class CallBuiltin(DriverCommand):
-    """Call relay's own handlers of this detection (``@memory:``, ``@intent:``) at once: they only
-    pass it on."""
-
-    detection: Detection
-
-
-@dataclass(frozen=True, slots=True)
 class RunHandlers(DriverCommand):
     """Run the user's handlers of this detection, once in the run; a HandlersEnded follows."""
 

@@ -16,8 +16,7 @@ from relay.core.errors import RelayError
 from relay.core.message import Message, State
 from relay.directive.grammar import Match
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_types import Aggregated, CallOutcome
-from relay.hooks.outputs import Result
+from relay.hooks.hook_types import Aggregated, CallOutcome, HookOutput
 from relay.session.detector import Detection, Heard
 
 
@@ -189,7 +188,7 @@ class HandlersEnded(SessionEvent):
     """The result of a RunHandlers."""
 
     detection: Detection
-    outcomes: list[CallOutcome[Result]] = field(default_factory=list)
+    outcomes: list[CallOutcome[HookOutput]] = field(default_factory=list)
     error: RelayError | None = None
 
 

@@ -22,7 +22,7 @@ from relay.directive.redact import redact
 from relay.hooks import hook_log
 from relay.hooks.aggregator import aggregate
 from relay.hooks.context import Context, Identity
-from relay.hooks.engine import HookEventHandler, RequestChannel, RequestCode
+from relay.hooks.engine import Config, HookEventHandler, RequestChannel, RequestCode
 from relay.hooks.events import HookEventName, event_name
 from relay.hooks.hook_log import HookLog, aggregated_record
 from relay.hooks.planner import Planner
@@ -40,30 +40,15 @@ from relay.session.session_events import EventQueue, SourcesRead
 _LAST_RESPONSES = 2.0
 
 
-class SessionConfig:
-    """The session's facts for the engine; see :class:`relay.hooks.engine.Config`."""
+class SessionConfig(Config):
+    """The session's facts for the engine."""
 
     def __init__(self, identity: Identity, context: Context, adapter: AgentAdapter | None) -> None:
-        self._identity = identity
-        self._context = context
+        super().__init__(identity.session_id, identity.agent_name, identity.working_dir, context)
         self._adapter = adapter
-
-    @property
-    def session_id(self) -> str:
-        return self._identity.session_id
-
-    @property
-    def agent_name(self) -> str:
-        return self._identity.agent_name
-
-    def working_dir(self) -> str:
-        return self._identity.working_dir
 
     def transcript_path(self) -> str:
         return (self._adapter and self._adapter.source.transcript_path) or ""
-
-    def context(self) -> object:
-        return self._context
 
 
 def make_engine(
@@ -75,7 +60,7 @@ def make_engine(
     log: HookLog | None = None,
 ) -> HookEventHandler:
     """The engine over ``registry``; programs among the hooks run with ``env``."""
-    runner = HookRunner(functions, cwd=config.working_dir(), env=env, timeout=functions.timeout)
+    runner = HookRunner(functions, cwd=config.working_dir, env=env, timeout=functions.timeout)
     return HookEventHandler(config, Planner(registry), runner, aggregate, log=log)
 
 
@@ -96,8 +81,6 @@ class SessionHooks:
         await self.functions.close()
 
 
-#: Requests at a time. The broker sends fewer; another one is left to its deadline there.
-SERVED_MAX = 256
 #: How long a response may take to reach the broker. Seconds.
 SENDING = 10.0
 
@@ -128,7 +111,7 @@ class RemoteRequests:
 
     def take(self, push: Mapping[str, Any]) -> None:
         """Begin to answer one push."""
-        if not self._closed and len(self._tasks) < SERVED_MAX:
+        if not self._closed:
             self._tasks.spawn(self._serve(push))
 
     async def close(self, seconds: float) -> None:
@@ -195,8 +178,6 @@ def _error(error: Json, identifier: str) -> RelayError:
 #: Records that wait for the broker, and records in one request.
 WAITING_MAX = 1000
 AT_ONCE = 100
-#: Events whose records are made later; beyond it they are made at once.
-UNMADE_MAX = 100
 #: Characters of one text; a request of AT_ONCE of them stays well below the longest line.
 TEXT_MAX = 2000
 #: Records that come within so many seconds go in one request.
@@ -222,7 +203,6 @@ class SessionHookLog:
         self._events = events
         self._tasks = tasks
         self._verbose = verbose
-        self._unmade: deque[Iterator[tuple[str, dict[str, Any]]]] = deque()
         self._waiting: deque[dict[str, Any]] = deque()
         self._sending = False
         self._one = asyncio.Lock()  # one request at a time, so that no record is sent twice
@@ -231,17 +211,12 @@ class SessionHookLog:
 
     def soon(self, records: Iterator[tuple[str, dict[str, Any]]]) -> None:
         """See relay.hooks.hook_log.HookLog: in the loop's next turn the agent has its answer."""
-        self._unmade.append(records)
-        if len(self._unmade) >= UNMADE_MAX:
-            self._make()
-        elif len(self._unmade) == 1:
-            asyncio.get_running_loop().call_soon(self._make)
+        asyncio.get_running_loop().call_soon(self._make, records)
 
-    def _make(self) -> None:
-        while self._unmade:
-            for kind, record in self._unmade.popleft():
-                with contextlib.suppress(OSError):  # the run's log cannot be written to
-                    self.log(kind, record)
+    def _make(self, records: Iterator[tuple[str, dict[str, Any]]]) -> None:
+        for kind, record in records:
+            with contextlib.suppress(OSError):  # the run's log cannot be written to
+                self.log(kind, record)
 
     def log(self, kind: str, record: dict[str, Any]) -> None:
         """Take a record; see relay.hooks.hook_log."""
@@ -266,9 +241,9 @@ class SessionHookLog:
 
     async def settle(self, seconds: float) -> None:
         """Wait until all of it is stored, at most ``seconds``."""
-        self._make()
         try:
             async with asyncio.timeout(seconds):
+                await asyncio.sleep(0)  # those of the last hooks are made in the loop's next turn
                 while self._waiting:
                     await self._send_some()
         except (TimeoutError, RelayError):

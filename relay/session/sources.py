@@ -24,6 +24,7 @@ from relay.core.source_events import (
     Line,
     Pause,
     Proof,
+    Screen,
     SourceEvent,
     StateChange,
 )
@@ -50,7 +51,7 @@ LAST_WORDS = 1.0
 _ASKS = (AgentState.STARTING, AgentState.IDLE, AgentState.BUSY)
 
 
-class ScreenLike(Protocol):
+class ScreenLike(Screen, Protocol):
     """The part of the screen source that the session needs."""
 
     def feed(self, data: bytes, now: float) -> list[SourceEvent]: ...
@@ -60,13 +61,6 @@ class ScreenLike(Protocol):
     def activity(self, kind: bytes, now: float) -> list[SourceEvent]: ...
     def finish(self, now: float) -> list[SourceEvent]: ...
     def checkpoint(self) -> bytes: ...
-    def visible(self) -> list[str]: ...
-    @property
-    def changed_at(self) -> float: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def bracketed_paste(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +231,6 @@ class SourceSelector:
         if self._structured is None:
             return []
         return self._take(self._structured.hook(event, now), "structured")
-
-    def transcript(self, line: str, now: float) -> list[Heard]:
-        """Read a line of the agent's own transcript."""
-        if self._structured is None:
-            return []
-        return self._take(self._structured.transcript(line, now), "structured")
 
     def reported(self, events: list[SourceEvent]) -> list[Heard]:
         """Take events that the adapter has read from records itself."""

@@ -28,9 +28,6 @@ from relay.session.steering import HookAttachment, Steering
 #: Seconds after which a gate has answered, whatever its hooks do. The agent waits a little longer
 #: (relay.agents.launch.GATE_TIMEOUT).
 DEADLINE = 590.0
-#: Gates that may be open at a time; the next ones are answered as if their hooks had failed.
-OPEN_MAX = 256
-
 
 #: The events of a tool call, and what the event ledger calls them.
 _PHASES = {HookEventName.BEFORE_TOOL: "before", HookEventName.AFTER_TOOL: "after"}
@@ -43,15 +40,12 @@ class Engine(Protocol):
 
     def has(self, event: HookEventName) -> bool:
         """Whether there is any hook for ``event``."""
-        ...
 
     def guarded(self, event: HookEventName, fields: Mapping[str, Any]) -> bool:
         """Whether a hook that matches such an event says that its failure blocks it."""
-        ...
 
     async def fire(self, event: HookEventName, fields: Mapping[str, Any]) -> Aggregated:
         """Run the hooks of ``event``, whose input has ``fields`` beside what every input has."""
-        ...
 
 
 class NoHooks:
@@ -76,15 +70,12 @@ class Guard(Protocol):
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         """Why the call is refused, as its model is to read it; "": it is not. Known in time."""
-        ...
 
     def agreed(self, call: AgentHookCall) -> bool:
         """Whether a person has just said yes to this very call."""
-        ...
 
     async def after(self, call: AgentHookCall) -> str:
         """The call is over: write down what it changed; what its model is told, or ""."""
-        ...
 
 
 class ToolHookEndpoint:
@@ -110,7 +101,6 @@ class ToolHookEndpoint:
         self._engine = engine
         self._events = events
         self._steering = steering
-        self._open = 0
         self._prompt = ""
 
     async def answer(self, event: dict[str, Any]) -> dict[str, Any]:
@@ -207,16 +197,11 @@ class ToolHookEndpoint:
 
     async def _decide(self, call: AgentHookCall, end: float) -> Aggregated:
         """What the hooks say until ``end``; a failure of the engine's own is a failed hook."""
-        if self._open >= OPEN_MAX:
-            return self._failed(call, f"{OPEN_MAX} other calls wait for their hooks")
-        self._open += 1
         try:
             async with asyncio.timeout_at(end):
                 result = await self._engine.fire(call.event, call.fields)
         except TimeoutError:
             return self._failed(call, f"its hooks did not end within {DEADLINE:g} s")
-        finally:
-            self._open -= 1
         self._tell(result)
         broken = [error for error in result.errors if error.stage != "hook"]
         if broken and not result.blocked:

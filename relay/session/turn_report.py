@@ -17,7 +17,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.known_agents import why_ungated
@@ -37,6 +37,9 @@ from relay.session.session_commands import (
     ReportDelivery,
     ReportTurn,
 )
+
+if TYPE_CHECKING:
+    from relay.session.sources import SourceSelector
 
 #: Messages whose turns are awaited; the next one replaces the oldest.
 OWED_MAX = 1000
@@ -88,36 +91,12 @@ class TurnCheckpoint:
     pending: list[Json] = field(default_factory=list)
 
 
-class TurnSource(Protocol):
-    """The part of the sources that turns need."""
-
-    @property
-    def screen_only(self) -> bool:
-        """Whether the agent is heard by its screen alone."""
-        ...
-
-    @property
-    def infers_turns(self) -> bool:
-        """Whether the end of a turn is inferred from the screen."""
-        ...
-
-    @property
-    def owes_words(self) -> bool:
-        """Whether words of the turn that has ended are known to be still on their way."""
-        ...
-
-    @property
-    def model(self) -> str:
-        """The model that answered last; empty if unknown."""
-        ...
-
-
 class TurnReports:
     """Collects the words and tools of a turn, and reports it once it is over."""
 
     def __init__(
         self,
-        sources: TurnSource,
+        sources: SourceSelector,
         now_ms: Callable[[], int],
         at_prompt: Callable[[float], bool],
         quiet_for: Callable[[float], float],

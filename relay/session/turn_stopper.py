@@ -7,8 +7,6 @@ was drawn or pressed since: otherwise it would mean something else.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from relay.agents.base import AgentAdapter, Blocked
 from relay.agents.profile import Profile
 from relay.core.errors import RelayError
@@ -28,28 +26,18 @@ BY_PERSON = "the person"
 UNSURE = "the agent does not show that its key would stop a turn"
 
 
-class TitledScreen(Protocol):
-    """The agent's screen and title."""
-
-    @property
-    def title(self) -> str: ...
-
-    def visible(self) -> list[str]: ...
-
-
 class TurnStopper:
     """Stops the turns of one agent."""
 
     def __init__(
         self,
         at: AgentTerminal,
-        screen: TitledScreen,
         adapter: AgentAdapter | None,
         profile: Profile,
         events: EventQueue,
     ) -> None:
-        self._link, self._guards, self._clock = at.link, at.guards, at.clock
-        self._screen = screen
+        self._link, self._screen = at.link, at.screen
+        self._guards, self._clock = at.guards, at.clock
         self._adapter = adapter
         self._profile = profile
         self._events = events

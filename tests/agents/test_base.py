@@ -6,20 +6,22 @@ import asyncio
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from relay.agents import base
-from relay.agents.base import LOOK_BACK, FileFollower, FileTail, poll
+from relay.agents.base import LOOK_BACK, FileFollower, FileTail, SourceFeed, poll
+from relay.agents.structured_source import SourceState, StructuredSource
+from relay.core.source_events import Line, SourceEvent
 
 
 async def test_polling_ends_when_it_is_cancelled_as_it_wakes_up() -> None:
     async def nothing() -> bool:
         return False
 
-    wake = asyncio.Event()
-    task = asyncio.ensure_future(poll(nothing, lambda: 60.0, wake, lambda: None))
+    wake, feed = asyncio.Event(), cast(SourceFeed, None)  # there is nothing to hand over
+    task = asyncio.ensure_future(poll(nothing, lambda: 60.0, wake, feed))
     for _ in range(5):
         await asyncio.sleep(0)  # into its wait
     wake.set()
@@ -36,11 +38,16 @@ def test_what_is_read_but_not_yet_heard_is_read_again_after_a_restart(tmp_path: 
     places: list[dict[str, Any]] = []
     heard: list[str] = []
 
-    class FakeEars:
-        def transcript(self, line: str, now: float) -> None:
-            heard.append(line)
+    class Records(StructuredSource):
+        def transcript(self, line: str, now: float) -> list[SourceEvent]:
+            return [Line("s", line)]
 
-    follower = FileFollower(lambda: 0.0)
+    class FakeFeed:
+        def reported(self, events: list[Line]) -> None:
+            heard.extend(event.text for event in events)
+
+    source = Records(SourceState())
+    follower = FileFollower(source, lambda: 0.0)
     poll = follower._tail.poll
 
     def polled() -> list[str]:
@@ -49,9 +56,9 @@ def test_what_is_read_but_not_yet_heard_is_read_again_after_a_restart(tmp_path: 
         return lines
 
     follower._tail.poll = polled  # type: ignore[method-assign]
-    ears: Any = FakeEars()
+    ears: Any = FakeFeed()
     assert asyncio.run(follower.read(str(file), ears))
-    again = FileFollower(lambda: 0.0)
+    again = FileFollower(source, lambda: 0.0)
     again.restore(places[0])
     assert asyncio.run(again.read(str(file), ears))
     assert heard == ["one", "two", "one", "two"]

@@ -61,7 +61,7 @@ def run(
 
     async def main() -> Ended:
         listener = socket.create_server(("127.0.0.1", 0), backlog=8)
-        server = HookServer(answer, TOKEN, on_error=lambda error: None)
+        server = HookServer(answer, TOKEN)
         await server.serve(listener)
         try:
             port = listener.getsockname()[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def fed(source: StructuredSource, name: str) -> StructuredSource:
         (ClaudeSource(0.0), CLAUDE, {"claude-sonnet-4-5": [700, 140, 0, 0]}),
         (CodexSource(0.0), "codex/conversation.jsonl", {"": [400, 80, 0, 0]}),
         (
-            GeminiSource(0.0, lambda: None),
+            GeminiSource(0.0, asyncio.Event()),
             "gemini/recorded/session.jsonl",
             {"gemini-2.5-pro": [270_000, 60, 0, 0]},
         ),

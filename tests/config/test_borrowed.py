@@ -3,7 +3,6 @@ configuration's place, another program in a guard's, another folder to start in.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -196,30 +195,6 @@ def test_a_line_for_a_shell_is_not_read_and_relay_trust_says_so(
     record = printed_json(capsys)
     assert record["programs"] == {}
     assert "does not notice when the files that it runs change" in record["problems"][-1]
-
-
-def test_trust_of_the_last_version_counts_and_what_it_alone_compared_is_asked_for(
-    home: Home, project: Path, ask: Ask, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The store as the last version wrote it, which also read lines for a shell."""
-
-    def store(command: object) -> Path:
-        config = guard(project, home, command)
-        content = json.loads(Path(home.trust).read_text())
-        sha256 = hashlib.sha256(GOOD.encode()).hexdigest()
-        content["trusted"][str(config)]["programs"] = {str(project / "check.sh"): sha256}
-        Path(home.trust).write_text(json.dumps(content))
-        return config
-
-    store(["./check.sh"])
-    assert ask(project)["reason"] == "good"
-    config = store("./check.sh")
-    said = ask(project)
-    assert said["decision"] == "deny"
-    assert f"an earlier relay made sure that {project / 'check.sh'} is as it was" in said["reason"]
-    assert verbs_of(config_verbs)("trust", str(config)) == 0
-    assert "does not notice when" in capsys.readouterr().err
-    assert ask(project)["reason"] == "good"
 
 
 def test_relay_trust_says_what_has_changed(

@@ -16,8 +16,7 @@ from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.hooks.events import EVENTS, HookEventName
-from relay.hooks.hook_types import Aggregated, CallOutcome
-from relay.hooks.outputs import Result
+from relay.hooks.hook_types import Aggregated, CallOutcome, HookOutput
 from relay.hooks.run_functions import FunctionRunner
 from tests.hooks.fakes import FakeActions, context, engine
 
@@ -330,7 +329,7 @@ def test_every_pattern_of_the_example_runs(
     there = [{"name": "Bob", "state": "idle"}, {"name": "Eve", "state": "busy"}]
     actions = FakeActions([*there, {"name": "Old", "state": "gone"}])
 
-    async def run(runner: FunctionRunner) -> list[CallOutcome[Result]]:
+    async def run(runner: FunctionRunner) -> list[CallOutcome[HookOutput]]:
         return await runner.run_pattern(*match, context(actions))
 
     outcomes = _run(example, run)

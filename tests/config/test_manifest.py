@@ -106,8 +106,8 @@ EMPTY = '{"patterns": [], "hooks": [], "events": []'
         pytest.param("[" * 100_000, id="too deep"),
         pytest.param('["x", 1]', id="no object"),
         pytest.param('{"patterns": [], "hooks": [1]}', id="no texts"),
-        pytest.param(EMPTY + ', "memory": 1}', id="memory no object"),
-        pytest.param(EMPTY + ', "store": [1]}', id="store no object"),
+        pytest.param(EMPTY + ', "features": {"memory": 1}}', id="memory no object"),
+        pytest.param(EMPTY + ', "features": {"store": [1]}}', id="store no object"),
     ],
 )
 def test_without_a_manifest_every_event_is_possible(

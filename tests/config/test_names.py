@@ -63,11 +63,10 @@ def test_a_taken_name_says_who_has_it_where_and_since_when(
     said = caught.value.message
     assert f"process {os.getpid()} on {terminal} in {tmp_path}, since " in said
     assert time.strftime("%Y-%m-%d") in said
-    for content, who in ((b"\xff not json", "a running agent"), (b'{"pid": 7}', "process 7")):
-        os.ftruncate(bob.fd, 0)
-        os.pwrite(bob.fd, content, 0)  # of an older version, or half written
-        with pytest.raises(NameTaken, match=f"in use by {who}$"):
-            names.claim(home, "Bob", "bash")
+    os.ftruncate(bob.fd, 0)
+    os.pwrite(bob.fd, b"\xff not json", 0)  # half written
+    with pytest.raises(NameTaken, match="in use by a running agent$"):
+        names.claim(home, "Bob", "bash")
     bob.release()
     os.close(master)
     os.close(slave)

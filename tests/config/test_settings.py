@@ -153,9 +153,3 @@ def test_a_mistake_in_it_is_told_as_any_other(
     with pytest.raises(ConfigError, match=why) as caught:
         load(read_config(str(written)))
     assert hint in (caught.value.hint or "")
-
-
-def test_a_manifest_of_an_earlier_relay_has_features_beside_the_rest() -> None:
-    kept = {"patterns": [], "hooks": [], "events": [], "merge": "apart", "caps": {"all": 3.0}}
-    manifest = of_fields(kept)
-    assert manifest.features == {"caps": {"all": 3.0}} and manifest.settings["merge"] == "apart"

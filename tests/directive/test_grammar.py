@@ -224,7 +224,7 @@ def test_a_message_after_one_that_was_too_long_is_heard() -> None:
 )
 def test_a_broken_state_is_refused(state: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not the state"):
-        Scanner.from_state(state, NAMESPACES)
+        Scanner(NAMESPACES).restore(state)
 
 
 def test_only_registered_namespaces_are_heard() -> None:
@@ -293,7 +293,8 @@ def test_a_scanner_goes_on_from_its_state(text: str, at: int) -> None:
     first = Scanner(NAMESPACES)
     found = [x for line in lines[:at] for x in first.line(line)]
     state = json.loads(json.dumps(first.state()))
-    second = Scanner.from_state(state, NAMESPACES)
+    second = Scanner(NAMESPACES)
+    second.restore(state)
     assert second.open == first.open
     found += [x for line in lines[at:] for x in second.line(line)]
     unbroken = Scanner(NAMESPACES)

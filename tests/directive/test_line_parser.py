@@ -215,12 +215,6 @@ def test_items_and_their_indentation() -> None:
     ]
 
 
-def test_without_glyphs_only_lists_may_precede_a_head() -> None:
-    plain = LineParser(("relay",), bullets="")
-    assert plain.head("● @relay:Bob hi") is None
-    assert plain.head("- @relay:Bob hi") is not None
-
-
 def test_namespaces_may_hold_any_characters() -> None:
     odd = LineParser(("a.b", "c+", "(("))
     found = odd.head("@a.b:x hi")

@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 from relay.core.message import BODY_MAX
 from relay.directive.grammar import Found, Scanner
-from relay.directive.line_parser import BULLETS
 
 
 def lines_of(text: str) -> list[str]:
@@ -15,9 +14,7 @@ def lines_of(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines[:-1]] + [line for line in lines[-1:] if line]
 
 
-def scan(
-    text: str, namespaces: Collection[str], *, bullets: str = BULLETS, body_max: int = BODY_MAX
-) -> list[Found]:
+def scan(text: str, namespaces: Collection[str], *, body_max: int = BODY_MAX) -> list[Found]:
     """What ``text`` holds."""
-    scanner = Scanner(namespaces, bullets=bullets, body_max=body_max)
+    scanner = Scanner(namespaces, body_max=body_max)
     return [found for line in lines_of(text) for found in scanner.line(line)] + scanner.end()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from relay.hooks.engine import HookEventHandler
+from relay.hooks.engine import Config, HookEventHandler
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import (
     Aggregated,
@@ -61,18 +61,12 @@ def result(
     )
 
 
-class FakeConfig:
-    session_id = "RUN1"
-    agent_name = "Alice"
-
-    def working_dir(self) -> str:
-        return "/project"
+class FakeConfig(Config):
+    def __init__(self) -> None:
+        super().__init__("RUN1", "Alice", "/project", "the ctx")
 
     def transcript_path(self) -> str:
         return "/transcript.jsonl"
-
-    def context(self) -> object:
-        return "the ctx"
 
 
 class FakeRegistry:

@@ -160,7 +160,7 @@ def test_output_is_bounded_in_number_and_size() -> None:
 
 
 def test_what_a_handler_does_to_the_list_changes_nothing() -> None:
-    recent: Recent[str] = Recent(3)
+    recent: Recent[str] = Recent(3, 1000)
     ctx = Context(IDENTITY, FakeActions(), output=recent)
     ctx.output.append("x")
     assert ctx.output == []

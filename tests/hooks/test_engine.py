@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from relay.hooks import engine as module
 from relay.hooks import hook_log
 from relay.hooks.aggregator import aggregate
 from relay.hooks.engine import Disposed, HookEventHandler
@@ -253,7 +252,7 @@ async def test_an_engine_that_fails_denies_what_its_hooks_guard(
 ) -> None:
     engine = Engine(definition(event=event, on_failure=on_failure))
     if stage == "input":
-        monkeypatch.setattr(engine.config, "working_dir", vanished)
+        monkeypatch.setattr(engine.config, "transcript_path", vanished)
     else:
         parts: dict[str, Any] = {
             "planning": engine.planner,
@@ -516,27 +515,6 @@ async def test_an_engine_that_fails_is_an_internal_error(part: str) -> None:
     assert error["details"]["decision"] == "deny"
 
 
-async def test_only_so_many_run_at_once_and_the_rest_is_refused_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "PENDING_MAX", 2)
-    async with _run() as bench:
-        bench.engine.runner.gate = asyncio.Event()
-        for n in range(3):
-            bench.send({**GOOD, "correlation_id": f"C{n}"})
-        await bench.answered()
-        assert [r["correlation_id"] for r in bench.responses] == ["C2"]
-        assert bench.responses[0]["error"]["code"] == "internal_error"
-        await bench.begun(2)
-        bench.engine.runner.gate.set()
-        await bench.answered(3)
-        bench.send({**GOOD, "correlation_id": "C3"})  # there is room again
-        await bench.answered(4)
-    responses = bench.responses
-    assert [r["success"] for r in responses] == [False, True, True, True]
-    assert [r["correlation_id"] for r in responses] == ["C2", "C0", "C1", "C3"]
-
-
 async def test_the_end_answers_what_runs_and_starts_no_hook_afterwards() -> None:
     async with _run() as bench:
         bench.engine.runner.gate = asyncio.Event()
@@ -573,7 +551,7 @@ async def test_an_input_that_cannot_be_made_whole_is_an_internal_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with _run() as bench:
-        monkeypatch.setattr(bench.engine.config, "working_dir", vanished)
+        monkeypatch.setattr(bench.engine.config, "transcript_path", vanished)
         bench.send(GOOD)
         await bench.answered()
     [response] = bench.responses

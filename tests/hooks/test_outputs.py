@@ -31,7 +31,6 @@ from relay.hooks.outputs import (
     TEXT_MAX,
     HandlerError,
     Reading,
-    Result,
     on_failure,
     read_pattern_value,
     read_process,
@@ -388,24 +387,23 @@ class _Unprintable:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (None, Result()),
-        ("", Result()),
-        ("text", Result(("text",))),
-        ({}, Result()),
-        ({"inject": "text"}, Result(("text",))),
-        ({"inject": ["one", "", " \n", "two"]}, Result(("one", "two"))),
-        ({"inject": ("one",)}, Result(("one",))),
-        ({"inject": None, "stop": None}, Result()),
-        ({"stop": True}, Result(stop=True)),
-        ({"Inject": "text", "STOP": True}, Result(("text",), True)),
+        (None, HookOutput()),
+        ("", HookOutput()),
+        ("text", HookOutput(inject=("text",))),
+        ({}, HookOutput()),
+        ({"inject": "text"}, HookOutput(inject=("text",))),
+        ({"inject": ["one", "", " \n", "two"]}, HookOutput(inject=("one", "two"))),
+        ({"inject": ("one",)}, HookOutput(inject=("one",))),
+        ({"inject": None, "stop": None}, HookOutput()),
+        ({"stop": True}, HookOutput(last=True)),
+        ({"Inject": "text", "STOP": True}, HookOutput(inject=("text",), last=True)),
     ],
 )
-def test_what_is_allowed(value: object, expected: Result) -> None:
+def test_what_is_allowed(value: object, expected: HookOutput) -> None:
     assert read_pattern_value(value, "h") == expected
     # Of a hook's function the same words mean the same, whatever the event is.
     for event in HookEventName:
-        output = HookOutput(inject=expected.inject, last=expected.stop)
-        assert read_value(value, "h", event) == output
+        assert read_value(value, "h", event) == expected
 
 
 @pytest.mark.parametrize(

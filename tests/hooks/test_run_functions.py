@@ -14,8 +14,8 @@ import pytest
 from relay.hooks import run_functions
 from relay.hooks import run_functions as module
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_types import Call, CallEnd, CallOutcome
-from relay.hooks.outputs import Result, read_pattern_value
+from relay.hooks.hook_types import Call, CallEnd, CallOutcome, HookOutput
+from relay.hooks.outputs import read_pattern_value
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
 
@@ -61,8 +61,8 @@ async def _runner(registry: Registry, **options: Any) -> AsyncIterator[FunctionR
         await runner.close()
 
 
-def _pattern(registry: Registry, **options: Any) -> list[CallOutcome[Result]]:
-    async def whole() -> list[CallOutcome[Result]]:
+def _pattern(registry: Registry, **options: Any) -> list[CallOutcome[HookOutput]]:
+    async def whole() -> list[CallOutcome[HookOutput]]:
         async with _runner(registry, **options) as runner:
             return await runner.run_pattern("deploy", "x", "the message", "the ctx")
 
@@ -95,9 +95,9 @@ def test_sync_and_async_handlers_run_in_order_and_off_the_sessions_thread() -> N
     assert ran == [("sync", False), ("async", False), ("wrapped", False)]
     assert [outcome.end for outcome in outcomes] == [CallEnd.DONE] * 3
     assert [outcome.result for outcome in outcomes] == [
-        Result(("x the message the ctx",)),
-        Result(("x",)),
-        Result(("wrapped",)),
+        HookOutput(inject=("x the message the ctx",)),
+        HookOutput(inject=("x",)),
+        HookOutput(inject=("wrapped",)),
     ]
 
 
@@ -144,7 +144,7 @@ def test_a_handler_that_raises_anything_is_an_outcome(error: BaseException, kind
     assert (first.end, first.result) == (CallEnd.RAISED, None)
     assert not first.ok
     assert type(error).__name__ in first.error or isinstance(error, StopIteration)
-    assert second.result == Result(("still here",))
+    assert second.result == HookOutput(inject=("still here",))
 
 
 async def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
@@ -196,9 +196,9 @@ async def test_an_async_handler_that_blocks_its_loop_hurts_only_itself(
     async with _runner(registry) as runner:
         for _ in range(module.HUNG_PER_HANDLER):
             blocked, other = await runner.run_pattern("deploy", "x", "", None)
-            assert (blocked.end, other.result) == (CallEnd.TIMEOUT, Result(("fine",)))
+            assert (blocked.end, other.result) == (CallEnd.TIMEOUT, HookOutput(inject=("fine",)))
         blocked, other = await runner.run_pattern("deploy", "x", "", None)
-        assert (blocked.end, other.result) == (CallEnd.OFF, Result(("fine",)))
+        assert (blocked.end, other.result) == (CallEnd.OFF, HookOutput(inject=("fine",)))
 
 
 async def test_the_blame_for_a_blocked_loop_goes_to_the_one_that_blocks(
@@ -253,7 +253,7 @@ def test_an_async_handler_can_run_programs() -> None:
         return output.decode().strip()
 
     registry = deploys(run)
-    assert _pattern(registry)[0].result == Result(("out",))
+    assert _pattern(registry)[0].result == HookOutput(inject=("out",))
 
 
 def _hooks(registry: Registry, *functions: Callable[..., object], **options: Any) -> None:
@@ -261,17 +261,17 @@ def _hooks(registry: Registry, *functions: Callable[..., object], **options: Any
         registry.add_hook("before_tool", function, **options)
 
 
-def _together(registry: Registry, **options: Any) -> list[CallOutcome[Result]]:
+def _together(registry: Registry, **options: Any) -> list[CallOutcome[HookOutput]]:
     """All hooks of one event, side by side."""
 
-    async def whole() -> list[CallOutcome[Result]]:
+    async def whole() -> list[CallOutcome[HookOutput]]:
         async with _runner(registry, **options) as runner:
             return await runner.call_all(_calls(registry))
 
     return asyncio.run(whole())
 
 
-def _calls(registry: Registry) -> list[Call[Result]]:
+def _calls(registry: Registry) -> list[Call[HookOutput]]:
     hooks = registry.hooks(HookEventName.BEFORE_TOOL)
     callees = [hook.callee for hook in hooks if hook.callee is not None]
     return [Call(callee, lambda: [None] * 6, read_pattern_value) for callee in callees]
@@ -311,11 +311,11 @@ def test_one_that_hangs_holds_up_none_of_the_others(gate: threading.Event) -> No
     _hooks(registry, lambda: "after", lambda: 1 // 0, lambda: asyncio.sleep(0, "awaited"))
     ends = [(one.end, one.result) for one in _together(registry)]
     assert ends == [
-        (CallEnd.DONE, Result(("before",))),
+        (CallEnd.DONE, HookOutput(inject=("before",))),
         (CallEnd.TIMEOUT, None),
-        (CallEnd.DONE, Result(("after",))),
+        (CallEnd.DONE, HookOutput(inject=("after",))),
         (CallEnd.RAISED, None),
-        (CallEnd.DONE, Result(("awaited",))),
+        (CallEnd.DONE, HookOutput(inject=("awaited",))),
     ]
 
 
@@ -366,7 +366,7 @@ def test_a_value_that_cannot_be_looked_at_is_nobody_elses_problem(
     _hooks(registry, handler, lambda: "good")
     bad, good = _together(registry)
     assert bad.end is CallEnd.NONSENSE
-    assert good.result == Result(("good",))
+    assert good.result == HookOutput(inject=("good",))
 
 
 async def test_without_threads_to_be_had_each_call_fails_by_itself(
@@ -406,7 +406,7 @@ async def test_without_a_loop_to_be_had_functions_of_the_event_still_speak(
     async with _runner(registry) as runner:
         monkeypatch.setattr(asyncio, "new_event_loop", no_loop)
         said, other = await runner.call_all(_calls(registry))
-        assert said.result == Result(("no",))
+        assert said.result == HookOutput(inject=("no",))
         assert (other.end, "too many open files" in other.error) == (CallEnd.RAISED, True)
 
 
@@ -461,7 +461,7 @@ def test_what_a_handler_sets_for_itself_is_gone_with_the_call() -> None:
     registry = Registry()
     variable: ContextVar[int] = ContextVar("variable", default=0)
     _hooks(registry, lambda: variable.set(5) and None, lambda: str(variable.get()))
-    assert _together(registry)[1].result == Result(("0",))
+    assert _together(registry)[1].result == HookOutput(inject=("0",))
 
 
 def test_sys_exit_in_a_task_left_behind_does_not_end_the_loop() -> None:
@@ -479,7 +479,7 @@ def test_sys_exit_in_a_task_left_behind_does_not_end_the_loop() -> None:
 
     registry.add_pattern("deploy", "*", leave)
     registry.add_pattern("deploy", "*", speak)
-    assert _pattern(registry)[1].result == Result(("still here",))
+    assert _pattern(registry)[1].result == HookOutput(inject=("still here",))
 
 
 def test_what_fails_in_a_task_left_behind_is_no_traceback_on_the_screen(

@@ -12,7 +12,7 @@ import pytest
 from relay.app.relay import Relay
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
-from relay.hooks.outputs import Result
+from relay.hooks.hook_types import HookOutput
 from relay.hooks.run_functions import FunctionRunner
 from relay.integrations import trail
 from tests.hooks.fakes import IDENTITY, FakeActions, context, engine
@@ -29,8 +29,8 @@ def program(tmp_path: Path, isolated_home: Path) -> str:
     return str(path)
 
 
-def say(relay: Relay, target: str, message: str) -> Result | None:
-    async def run() -> Result | None:
+def say(relay: Relay, target: str, message: str) -> HookOutput | None:
+    async def run() -> HookOutput | None:
         runner = FunctionRunner(relay.registry)
         ctx = context(FakeActions())
         [outcome] = await runner.run_pattern("trail", target, message, ctx)
@@ -45,7 +45,7 @@ def test_each_verb_takes_its_text_as_data(program: str, tmp_path: Path) -> None:
     relay = Relay()
     trail.use(relay, program=program, data_dir="/somewhere/{agent}")
     said = say(relay, "decision", "--quiet; $(reboot)")
-    assert said == Result(("said decision",))
+    assert said == HookOutput(inject=("said decision",))
     say(relay, "complete", "--all of it")
     assert (tmp_path / "asked").read_text().splitlines() == [
         "--data-dir /somewhere/Alice decision -- --quiet; $(reboot)",
@@ -58,7 +58,7 @@ def test_mistakes_are_answered_without_asking_trail(program: str, tmp_path: Path
     trail.use(relay, program=program)
     unknown, empty = say(relay, "phase", "planning"), say(relay, "reflect", " ")
     assert unknown is not None and "not phase" in unknown.inject[0]
-    assert empty == Result(("@trail:reflect needs a text",))
+    assert empty == HookOutput(inject=("@trail:reflect needs a text",))
     assert not (tmp_path / "asked").exists()
 
 
@@ -66,7 +66,7 @@ def test_what_trail_refuses_reaches_the_agent(program: str) -> None:
     Path(program).write_text("#!/bin/sh\necho 'at x.js:3\nError: nothing is active' >&2\nexit 1\n")
     relay = Relay()
     trail.use(relay, program=program)
-    assert say(relay, "reflect", "so far") == Result(("trail: nothing is active",))
+    assert say(relay, "reflect", "so far") == HookOutput(inject=("trail: nothing is active",))
 
 
 def test_an_end_that_is_unknown_is_refused() -> None:

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def waiting(ledger: Ledger, to: str = "Bob") -> list[str]:
 
 def told(path: Path) -> str:
     """The one message of relay's to the person."""
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         [[text]] = db.execute("SELECT body FROM events WHERE agent='relay'").fetchall()
     return str(text)
 
@@ -184,7 +185,9 @@ def test_what_the_log_of_a_damaged_ledger_held_is_set_aside_with_it(path: Path) 
     set_aside(str(path.parent.with_name("killed") / path.name))
     [aside, log] = sorted(path.parent.with_name("killed").glob("ledger.db.damaged-*"))
     assert log.name == f"{aside.name}-wal"
-    assert waiting(Ledger(str(aside))) == ["in the log"]
+    read = Ledger(str(aside))
+    assert waiting(read) == ["in the log"]
+    read.close()
 
 
 def test_without_its_first_page_a_ledger_begins_anew(path: Path) -> None:

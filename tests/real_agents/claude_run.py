@@ -45,9 +45,9 @@ class ClaudeRun:
         run = run_of("Alice", token=TOKEN, port=self.port)
         self.launch: Launch = plan(recipe.argv, recipe.env, run)
         self.source = ClaudeSource(time.time(), hooks=bool(self.launch.data["hooks"]))
-        self.door = ClaudeChannel(lambda: self.source.socket_path)
+        self.door = ClaudeChannel(self.source)
         self._tail = FileTail()
-        self._server = HookServer(self._hook, TOKEN, on_error=self.errors.append)
+        self._server = HookServer(self._hook, TOKEN)
         self.call(self._server.serve(self._listener))
         env = {**recipe.env, **self.launch.env, "RELAY_TOKEN": TOKEN, "RELAY_PORT": str(self.port)}
         self.terminal = Terminal(
@@ -106,7 +106,11 @@ class ClaudeRun:
 
     async def _hook(self, event: dict[str, Any]) -> dict[str, Any]:
         self.hooks.append(event)
-        self.events += self.source.hook(event, self._loop.time())
+        try:
+            self.events += self.source.hook(event, self._loop.time())
+        except Exception as error:
+            self.errors.append(error)
+            raise
         return {}
 
     async def _poll(self) -> None:

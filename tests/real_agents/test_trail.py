@@ -50,11 +50,12 @@ def trajectory(folder: Path) -> dict[str, object]:
 def test_what_one_writes_all_find(program: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         ann, bob = (Trail(str(tmp_path), name, program) for name in ("Ann", "Bob"))
-        assert await ann.active() is None
+        assert await ann.current() is None
         with pytest.raises(TrailError, match="No active trajectory"):
             await ann.run("decision", "too early")
         assert (await ann.start("--mend the tests; $(x)")).startswith("traj_")
-        assert await bob.active() == "--mend the tests; $(x)"
+        found = await bob.current()
+        assert found and found[1] == "--mend the tests; $(x)"
         with pytest.raises(TrailError, match="already active"):
             await bob.start("another")
         # At once: trail rewrites its whole file, so each has to wait for the others.
@@ -62,8 +63,8 @@ def test_what_one_writes_all_find(program: str, tmp_path: Path) -> None:
             *(who.run("decision", f"choice {n}") for n in range(4) for who in (ann, bob))
         )
         await bob.run("reflect", "half way")
-        await ann.complete("all is well", 0.9)
-        assert await bob.active() is None
+        await ann.complete("all is well")
+        assert await bob.current() is None
 
     asyncio.run(scenario())
     written = json.dumps(trajectory(tmp_path))
@@ -73,7 +74,7 @@ def test_what_one_writes_all_find(program: str, tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there_is_explained(tmp_path: Path) -> None:
     with pytest.raises(TrailError, match="cannot be run") as caught:
-        asyncio.run(Trail(str(tmp_path), "Ann", "/no/trail").active())
+        asyncio.run(Trail(str(tmp_path), "Ann", "/no/trail").current())
     assert "npm install -g agent-trajectories" in caught.value.hint
 
 

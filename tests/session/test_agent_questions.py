@@ -61,13 +61,8 @@ def test_a_prompt_that_came_back_is_none_though_it_reads_like_a_question() -> No
     assert not OpenQuestions(screen, terminal, TypingRules(), watch.state()).asks()
 
 
-class StyledScreen(FakeScreen):
-    def visible(self, *, styled: bool = False) -> list[str]:
-        return self.rows
-
-
 def test_an_answered_dialog_is_gone_only_when_it_stands_there_no_more() -> None:
-    screen = StyledScreen(paste=False)
+    screen = FakeScreen(paste=False)
     screen.rows, screen.cursor = MENU, (2, 3)
     watch = QuestionWatch(screen, lambda rows: rows if rows == MENU else [], lambda: 0)
     standing = watch.look(0.0)

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from relay.core.errors import UsageError
 from relay.directive.grammar import Match, TooLong, Unclosed
-from relay.hooks.hook_types import CallEnd, CallOutcome
-from relay.hooks.outputs import Result
+from relay.hooks.hook_types import CallEnd, CallOutcome, HookOutput
 from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
 from relay.session.detector import Detection
@@ -58,8 +57,8 @@ def test_one_namespace_keeps_its_order_and_another_does_not_wait_for_it() -> Non
 def test_what_handlers_answer_is_injected_and_their_failure_is_told_in_short() -> None:
     dispatch, heard = dispatcher("log"), find("log", "a")
     list(dispatch.take(heard))
-    said = CallOutcome("log.py", CallEnd.DONE, result=Result(inject=("done",)))
-    failed = CallOutcome[Result]("log.py", CallEnd.RAISED, error="secret detail")
+    said = CallOutcome("log.py", CallEnd.DONE, result=HookOutput(inject=("done",)))
+    failed = CallOutcome[HookOutput]("log.py", CallEnd.RAISED, error="secret detail")
     assert list(dispatch.ended(HandlersEnded(heard, [said, failed]))) == [
         InjectText("new", "done", heard.found),  # type: ignore[arg-type]
         PersonNote("log.py: secret detail"),

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from relay.core.errors import UsageError
 from relay.core.message import AgentState
 from relay.core.source_events import Line, Pause, StateChange
 from relay.hooks.context import Context, Identity
@@ -27,6 +26,7 @@ from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
 from relay.session.handler_lanes import register
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import RunInfo
+from relay.session.session_commands import FeatureCommand
 from relay.session.session_events import (
     AgentExited,
     AgentWrote,
@@ -205,15 +205,18 @@ async def test_a_fault_inside_is_noted_and_nothing_else_ends(
     assert "Traceback" in capsys.readouterr().err
 
 
-async def test_one_command_that_fails_loses_none_of_the_others() -> None:
+async def test_one_command_that_fails_loses_none_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     registry, sent = Registry(), list[str]()
 
-    def memory(target: str) -> None:
-        if target == "Bob":
-            raise KeyError(target)
-        sent.append(target)
+    def take(features: SessionFeatures, namespace: str, command: FeatureCommand) -> None:
+        if command.action == "Bob":
+            raise KeyError(command.action)
+        sent.append(command.action)
 
-    registry.add_pattern("memory", "*", memory, source=BUILTIN)
+    registry.add_pattern("memory", "*", print, source=BUILTIN)
+    monkeypatch.setattr(SessionFeatures, "take", take)
     async with play(registry) as bench:
         bench.hear(find("memory", "Bob", number=1), find("memory", "Carol", number=2))
         await bench.until(lambda: sent)
@@ -256,19 +259,6 @@ async def test_a_rest_between_late_output_counts_as_time() -> None:
     bench.driver.take(OutputRested(100.0))
     bench.driver.stop()
     assert (clock() - before) >= 100.0
-
-
-async def test_a_refusal_of_relays_own_handler_is_told() -> None:
-    def memory(target: str, message: str) -> None:
-        raise UsageError("the text is empty", hint="say something")
-
-    registry = Registry()
-    registry.add_pattern("memory", "*", memory, source=BUILTIN)
-    async with play(registry) as bench:
-        bench.hear(find("memory", "save"))
-        await bench.until(lambda: bench.asked("send"))
-    (told,) = bench.asked("send")
-    assert told["body"] == "not done: @memory:save: the text is empty (say something)"
 
 
 def test_what_an_adapter_hands_over_reaches_its_source_at_once_and_the_session_next() -> None:

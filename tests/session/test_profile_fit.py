@@ -19,13 +19,9 @@ RULE = "─" * 20
 FITS, OTHER, HIDDEN = [RULE, "> ", RULE], ["┏━━━┓", "┃   ┃", "┗━━━┛"], ["a list of settings"]
 
 
-class Shown(FakeScreen):
-    title = ""
-
-
 class Desk:
     def __init__(self, profile: Profile | None = None, *, seen: bool = False) -> None:
-        self.screen, self.terminal = Shown(paste=True), FakeTerminal(cooked=False)
+        self.screen, self.terminal = FakeScreen(paste=True), FakeTerminal(cooked=False)
         self.profile = profile or parse_profile(PROFILE, "some.yaml")
         self.source = ScreenStates(self.profile)
         parts = (self.profile, None, self.source, self.screen, self.terminal)

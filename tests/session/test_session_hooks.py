@@ -294,9 +294,6 @@ async def test_records_are_made_in_order_when_the_agent_has_its_answer() -> None
         desk.log.soon(records(3))
         await desk.log.settle(5)
         assert made == [0, 1, 2, 3]
-        for number in range(session_hooks.UNMADE_MAX):
-            desk.log.soon(records(number))
-        assert len(made) == 4 + session_hooks.UNMADE_MAX
 
 
 async def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,8 +61,13 @@ class FakeScreen:
     def checkpoint(self) -> bytes:
         return b'{"kind":"fake"}'
 
-    def visible(self) -> list[str]:
+    def visible(self, *, styled: bool = False) -> list[str]:
         return ["row"]
+
+    def expect_echo(self, text: str, now: float) -> None:
+        pass
+
+    cursor, cursor_shown, columns = (0, 0), True, 80
 
     bracketed_paste = True
     title = ""
@@ -300,6 +305,6 @@ def test_a_pager_that_ends_in_silence_is_noticed() -> None:
 def test_states_and_proofs_are_passed_on() -> None:
     desk = Desk(FakeStructured())
     desk.hear(desk.ears.hook({"events": [StateChange(AgentState.BUSY)]}, 1.0))
-    desk.hear(desk.ears.transcript("words", 1.0))
+    desk.hear(desk.ears.reported([Proof("words", "transcript")]))
     assert desk.states == [StateChange(AgentState.BUSY)]
     assert desk.proofs == [Proof("words", "transcript")]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from relay.agents.base import Blocked
-from relay.agents.context_door import TranscriptProof, TurnProof
+from relay.agents.context_door import InjectionProof
 from relay.agents.hook_codec import AgentHookCall
+from relay.agents.qwen.adapter import QwenAdapter, TurnProof
 from relay.core.message import AgentState, Message, QueueMode, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import marker_of
@@ -34,6 +36,38 @@ def message(number: int, mode: QueueMode = QueueMode.STEER, attempt: int = 0) ->
     )  # fmt: skip
 
 
+class Records(InjectionProof):
+    """An agent's records, which show what it was given."""
+
+    room = 10_000
+
+    def __init__(self) -> None:
+        self.shown: set[str] = set()
+
+    async def own(self, call: AgentHookCall) -> bool:
+        return not call.native.get("agent_id")
+
+    def landed(self, marker: str) -> bool:
+        return marker in self.shown
+
+
+class Asked:
+    """A Qwen Code whose model has begun ``answers`` answers."""
+
+    trusted = True
+    answers = 3
+
+    @property
+    def source(self) -> Asked:
+        return self
+
+    def went_on(self, count: int) -> bool:
+        return self.answers > count
+
+    async def own(self, call: str) -> bool:
+        return call == "call-1"
+
+
 class Desk:
     """A queue whose channel is shut while the agent is busy, and what gives beside it."""
 
@@ -42,8 +76,8 @@ class Desk:
         self.channel.steers = True
         self.channel.closed = Blocked("the agent is busy", 0.01)
         self.now = 0.0
-        self.room = 10_000
-        self.shown: set[str] = set()
+        self.shows = Records()
+        self.records: InjectionProof = self.shows
         self.reports: list[tuple[str, str]] = []
         self.held_up: asyncio.Event | None = None  # the broker is away until this is set
         self.withdrawn: set[str] = set()
@@ -51,9 +85,6 @@ class Desk:
         self.accounts = FakeReports(self.report)
         self.queue = DeliveryQueue(
             *(self.channel, self.accounts, Guards(), lambda: self.now), *(FakeStopper(),)
-        )
-        self.records: TranscriptProof | TurnProof = TranscriptProof(
-            lambda: self.room, self.shown.__contains__
         )
         self.steering = self.start()
 
@@ -221,7 +252,7 @@ async def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPa
     desk.queue.offer(message(3))
     attachment = await given(desk)
     attachment.sent(True)
-    desk.shown.add(marker_of(message(2)))  # its record is there, and will be read
+    desk.shows.shown.add(marker_of(message(2)))  # its record is there, and will be read
     assert [one.body for one, _ in desk.steering.proven(marker_of(message(3)), "x")] == ["m3"]
     desk.steering.state_changed(AgentState.BUSY)
     await desk.settle()
@@ -235,13 +266,10 @@ async def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPa
 
 
 async def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> None:
-    count, file = 3, str(tmp_path / "given.json")
-
-    async def own(call: str) -> bool:
-        return call == "call-1"
+    asked, file = Asked(), str(tmp_path / "given.json")
 
     def records() -> TurnProof:
-        return TurnProof(file, lambda: 10_000, lambda: count, lambda then: count > then, own)
+        return TurnProof(file, cast(QwenAdapter, asked))
 
     desk = Desk()
     desk.records = records()
@@ -250,23 +278,23 @@ async def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Pat
     subagents = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "other"}, True)
     assert await desk.give(subagents) is None
     attachment = await given(desk)
-    count = 4
+    asked.answers = 4
     assert desk.steering.landed() == []  # not before it went out
-    count = 3
+    asked.answers = 3
     attachment.sent(True)
     assert desk.steering.landed() == []
     # A session that follows this one can tell, once it has read what this one had not.
     marker = marker_of(message(1))
     after = records()
     assert not after.landed(marker)
-    count = 4
+    asked.answers = 4
     assert after.landed(marker)
     assert [(one.body, by) for one, by in desk.steering.landed()] == [("m1", "hook")]
     assert desk.steering.landed() == []
 
     desk.queue.offer(message(2))
     (await given(desk)).sent(False)
-    count = 9
+    asked.answers = 9
     assert not records().landed(marker_of(message(2)))
 
 
@@ -276,9 +304,9 @@ async def test_a_session_that_was_killed_after_the_answer_gives_nothing_twice() 
     desk.queue.offer(again)
     assert await desk.give() is None  # what the last session gave is not read yet
     desk.now = 10.0
-    desk.shown.add(marker_of(again))
+    desk.shows.shown.add(marker_of(again))
     assert await desk.give() is None  # it is there: the queue accounts for it
-    desk.shown.clear()
+    desk.shows.shown.clear()
     assert "sent again" in (await given(desk)).text
 
 
@@ -290,9 +318,9 @@ async def test_nothing_is_given_where_it_would_not_reach_the_model() -> None:
     assert await desk.give(AFTER, Aggregated(stop=True)) is None
     subagents = AgentHookCall(HookEventName.AFTER_TOOL, {}, True, {"agent_id": "a"})
     assert await desk.give(subagents) is None
-    desk.room = 0
+    desk.shows.room = 0
     assert await desk.give() is None
-    desk.room = 400
+    desk.shows.room = 400
     assert await desk.give(AFTER, Aggregated(context="x" * 390)) is None
     assert desk.left() == ["m1"] and desk.reports == []
     assert await desk.give() is not None

@@ -244,19 +244,6 @@ async def test_whatever_breaks_the_gate_stays_shut(
     assert "Traceback" in capsys.readouterr().err  # in the log of the run
 
 
-async def test_gates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relay.session.tool_hooks.OPEN_MAX", 2)
-    bench = Bench()
-    bench.engine.wait = asyncio.Event()
-    waiting = [asyncio.ensure_future(bench.gate.answer(dict(TOOL))) for _ in range(2)]
-    while len(bench.engine.fired) < 2:
-        await asyncio.sleep(0)
-    assert "2 other calls wait" in (await bench.gate.answer(dict(TOOL)))["deny"]
-    bench.engine.wait.set()
-    assert await asyncio.gather(*waiting) == [{"input": None}] * 2
-    assert await bench.gate.answer(dict(TOOL)) == {"input": None}
-
-
 async def test_a_client_that_goes_away_ends_its_hooks() -> None:
     bench = Bench()
     bench.engine.wait = asyncio.Event()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +17,7 @@ from relay.protocol.turns import TurnCause
 from relay.session import turn_report as module
 from relay.session.session_commands import DeliverMessage, ReportDelivery, ReportTurn
 from relay.session.session_events import MessageArrived
+from relay.session.sources import SourceSelector
 from relay.session.turn_report import PermissionGate, TurnReports
 from tests.session.playbook import MESSAGE, Playbook
 
@@ -46,7 +47,10 @@ class Program:
 def reports(heard: Heard | None = None, program: Program | None = None) -> TurnReports:
     seen = program or Program()
     return TurnReports(
-        heard or Heard(), lambda: 7, lambda now: seen.prompt, lambda now: now - seen.last_output
+        cast(SourceSelector, heard or Heard()),
+        lambda: 7,
+        lambda now: seen.prompt,
+        lambda now: now - seen.last_output,
     )
 
 
@@ -426,12 +430,10 @@ def test_a_session_refuses_what_it_cannot_hold() -> None:
 
 
 def test_the_report_of_a_turn_lifts_its_limits() -> None:
-    class Heard:
-        screen_only = infers_turns = owes_words = False
-        model = ""
-
     held = gate(LIMITED)
-    turns = TurnReports(Heard(), lambda: 0, lambda now: True, lambda now: now, held)
+    turns = TurnReports(
+        cast(SourceSelector, Heard()), lambda: 0, lambda now: True, lambda now: now, held
+    )
     list(turns.arrived(LIMITED))
     list(turns.delivered(LIMITED.id, State.DELIVERING, 0.0))
     list(turns.delivered(LIMITED.id, State.SEEN, 1.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import cast
 
 import pytest
 
@@ -11,7 +12,7 @@ from relay.agents.base import AgentAdapter, Blocked, TypingRules
 from relay.agents.profile import InputLine, Profile
 from relay.core.errors import RelayError
 from relay.core.message import AgentState
-from relay.core.source_events import StateChange
+from relay.core.source_events import Screen, StateChange
 from relay.protocol import frames
 from relay.session import turn_stopper as module
 from relay.session.agent_questions import OpenQuestions
@@ -20,7 +21,6 @@ from relay.session.session_events import EventQueue, TurnStopped
 from relay.session.turn_stopper import TurnStopper
 from relay.session.typing_policy import DIALOG_WAITS, DRAFT, Guards
 from tests.session.playbook import MESSAGE, why
-from tests.session.test_typist import FakeScreen
 
 RULE = "─" * 10
 BUSY = ["● working", RULE, "> ", RULE, "  esc to interrupt"]
@@ -49,10 +49,12 @@ class Agent:
         self.events = EventQueue()
         self.now = 100.0
         self.guards.changed(StateChange(AgentState.BUSY), 0.0)
-        drawn = FakeScreen(paste=True)
+        drawn = cast(Screen, self)
         questions = OpenQuestions(drawn, NoTerminal(), TypingRules())
         at = AgentTerminal(self, NoTerminal(), drawn, self.guards, questions, lambda: self.now)
-        self.stopper = TurnStopper(at, self, adapter, profile, self.events)
+        self.stopper = TurnStopper(at, adapter, profile, self.events)
+
+    bracketed_paste, cursor, cursor_shown = True, (0, 0), True
 
     def visible(self) -> list[str]:
         return self.rows

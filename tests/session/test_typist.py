@@ -63,9 +63,10 @@ class FakeScreen:
         self.cursor = (0, 0)
         self.cursor_shown = True
         self.changed_at = 100.0
+        self.title, self.columns = "", 80
         self.expected: list[str] = []
 
-    def visible(self) -> list[str]:
+    def visible(self, *, styled: bool = False) -> list[str]:
         return self.rows
 
     def expect_echo(self, text: str, now: float) -> None:

@@ -61,10 +61,10 @@ class AiderAdapter(AgentAdapter):
         async with self._reading:
             while lines := await asyncio.to_thread(self._tail.poll):
                 found = True
-                feed.reported(self.source.lines(lines, self._clock()))
+                feed.reported(self.source.lines(lines, self.clock()))
                 self._place = self._tail.state()
             before = self.source.agent_state
-            events = self.source.terminal(not self._reads(), feed.visible(), self._clock())
+            events = self.source.terminal(not self._reads(), feed.visible(), self.clock())
             feed.reported(events)
             if not found:
                 self._empty()

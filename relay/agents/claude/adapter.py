@@ -13,13 +13,13 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable
 from typing import Any
 
 from relay.agents.base import AgentAdapter, AgentStart, ChannelClosed, FileFollower, SourceFeed
 from relay.agents.claude.source import ClaudeSource
 from relay.agents.claude.transcript import whereabouts
 from relay.agents.hook_codec import AgentHookCall, HookCodec, rewritten, text_of
+from relay.agents.installed import own_folder_of
 from relay.core.processes import MARKS, is_own_agents, peer
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
@@ -48,21 +48,19 @@ class ClaudeAdapter(AgentAdapter):
         super().__init__(start)
         env, checkpoint = start.env, start.checkpoint
         self._pid = start.pid
-        self._config = env.get("CLAUDE_CONFIG_DIR") or os.path.join(
-            env.get("HOME") or os.path.expanduser("~"), ".claude"
-        )
+        self._config = own_folder_of(env, "CLAUDE_CONFIG_DIR", ".claude")
         source = self.source = ClaudeSource(
             start.started_ms / 1000,
             hooks=bool(start.launch.get("hooks")),
             gated=bool(start.launch.get("gates")),
             profile=start.profile,
         )
-        self._follower = FileFollower(start.clock)
+        self._follower = FileFollower(source, start.clock)
         if checkpoint.get("structured"):
             source.restore(checkpoint["structured"])
         if checkpoint.get("native"):
             self._follower.restore(checkpoint["native"])
-        self.channel = ClaudeChannel(lambda: source.socket_path)
+        self.channel = ClaudeChannel(source)
         self._entered: float | None = None
         self._searched = 0.0
 
@@ -82,7 +80,7 @@ class ClaudeAdapter(AgentAdapter):
         return await self._follower.read(self.source.transcript_path, feed)
 
     def _search(self, feed: SourceFeed) -> None:
-        source, now = self.source, self._clock()
+        source, now = self.source, self.clock()
         if source.transcript_path and source.socket_path:
             return
         if now - self._searched < LOOK_AGAIN:
@@ -102,15 +100,15 @@ DEADLINE = 5.0
 
 
 class ClaudeChannel:
-    """Writes messages to the socket whose path ``path()`` tells, once it is known."""
+    """Writes messages to the socket that the source names, once it is known."""
 
-    def __init__(self, path: Callable[[], str | None]) -> None:
-        self._path = path
+    def __init__(self, source: ClaudeSource) -> None:
+        self._source = source
 
     @property
     def available(self) -> bool:
         """Whether the socket is there and ours."""
-        path = self._path()
+        path = self._source.socket_path
         if not path:
             return False
         try:
@@ -124,7 +122,7 @@ class ClaudeChannel:
 
         ``marker`` is not sent: it stands in ``text``, and ``ClaudeSource.accepted`` finds it there.
         """
-        path = self._path()
+        path = self._source.socket_path
         if not path or not self.available:
             raise ChannelClosed("Claude Code's messaging socket is not there")
         line = json.dumps({"type": "user", "message": {"role": "user", "content": text}}) + "\n"

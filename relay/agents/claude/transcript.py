@@ -26,7 +26,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from relay.agents.structured_source import Tokens, object_in, seconds_of, text_in
+from relay.agents.structured_source import Tokens, object_in, seconds_of, table, text_in
 from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.source_events import Degraded, End, Line, Pause, SourceEvent
 
@@ -97,14 +97,14 @@ def _assistant(raw: dict[str, Any], time: float) -> list[TranscriptRecord]:
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     records = []
-    for number, block in enumerate(blocks):
-        if isinstance(block, dict) and block.get("type") == "text":
+    for number, block in enumerate(map(table, blocks)):
+        if block.get("type") == "text":
             said = TranscriptRecord("said", time, text_in(block.get("text"), "text"), message_id)
             model = str(message.get("model") or "")
             records.append(replace(said, uuid=f"{uuid}.{number}", model=model))
             continue
         records.append(TranscriptRecord("break", time, message_id=message_id))
-        if isinstance(block, dict) and block.get("type") == "tool_use":
+        if block.get("type") == "tool_use":
             key = call_key(block.get("name"), block.get("input"))
             records.append(TranscriptRecord("call", time, text=key, uuid=str(block.get("id"))))
     usage = message.get("usage")
@@ -122,10 +122,10 @@ def call_key(name: object, arguments: object) -> str:
 
 
 def _user(raw: dict[str, Any], time: float) -> list[TranscriptRecord]:
-    message = raw.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
+    content = table(raw.get("message")).get("content")
     prompt_id = str(raw.get("promptId", ""))
-    results = [b for b in content if _is(b, "tool_result")] if isinstance(content, list) else []
+    blocks = content if isinstance(content, list) else []
+    results = [block for block in blocks if table(block).get("type") == "tool_result"]
     if results:
         return [
             TranscriptRecord("result", time, uuid=str(block.get("tool_use_id")))
@@ -139,14 +139,10 @@ def _user(raw: dict[str, Any], time: float) -> list[TranscriptRecord]:
 
 
 def _attachment(raw: dict[str, Any], time: float) -> list[TranscriptRecord]:
-    attachment = raw.get("attachment")
-    if not _is(attachment, "queued_command") or not isinstance(attachment, dict):
+    attachment = table(raw.get("attachment"))
+    if attachment.get("type") != "queued_command":
         return []
     return [TranscriptRecord("prompt", time, text=text_in(attachment.get("prompt"), "text"))]
-
-
-def _is(block: object, kind: str) -> bool:
-    return isinstance(block, dict) and block.get("type") == kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import sqlite3
 import uuid
 from collections.abc import Mapping
 from json import dumps
-from typing import Any, Protocol
+from typing import Any
 
 from relay.agents import hook_codec
 from relay.agents.base import AgentAdapter, AgentStart, ChannelClosed, FileFollower, SourceFeed
@@ -75,9 +75,7 @@ class CodexAdapter(AgentAdapter):
             source,
         )
         #: What its hooks add stands in its session file.
-        self.injection = TranscriptProof(
-            lambda: CONTEXT_ROOM if source.saved.path else 0, source.seen
-        )
+        self.injection = TranscriptProof(source, CONTEXT_ROOM)
         if start.checkpoint.get("structured"):
             source.restore(start.checkpoint["structured"])
         for path, state in (start.checkpoint.get("native") or {}).items():
@@ -113,7 +111,7 @@ class CodexAdapter(AgentAdapter):
 
     def _search(self, feed: SourceFeed) -> None:
         """Look for session files now and then, and give up when there is none to be found."""
-        now = self._clock()
+        now = self.clock()
         again = LOOK_LATER if self._followers else LOOK_AGAIN
         if not self._readable:
             return
@@ -147,7 +145,7 @@ class CodexAdapter(AgentAdapter):
             self._followers.pop(closed[0] if closed else next(iter(self._followers)))
 
     def _follow(self, path: str) -> FileFollower:
-        return self._followers.setdefault(path, FileFollower(self._clock))
+        return self._followers.setdefault(path, FileFollower(self.source, self.clock))
 
 
 #: Seconds that Codex may take to start, to take the message and to end.
@@ -158,31 +156,15 @@ _CLIENT = {"clientInfo": {"name": "relay", "title": "relay", "version": "1"}}
 _CAPABLE = {"capabilities": {"experimentalApi": True}}
 
 
-class CodexConversation(Protocol):
-    """The conversation in front, as the source knows it."""
-
-    @property
-    def conversation(self) -> str:
-        """Its id; empty before its first turn."""
-        ...
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether its last turn was broken off: then Codex does not look into the queue."""
-        ...
-
-
 class CodexChannel:
     """Puts messages into the queue of the conversation in front, once it has one."""
 
-    def __init__(
-        self, program: str, cwd: str, env: Mapping[str, str], conversation: CodexConversation
-    ) -> None:
+    def __init__(self, program: str, cwd: str, env: Mapping[str, str], source: CodexSource) -> None:
         """``program`` is Codex, to be started in ``cwd`` with ``env``."""
         self._program = program
         self._cwd = cwd
         self._env = env
-        self._conversation = conversation
+        self._source = source
         self._queue: str | None = None
 
     def found(self, queue: str | None) -> None:
@@ -192,10 +174,7 @@ class CodexChannel:
     @property
     def available(self) -> bool:
         """Whether what is put into the queue will be taken from it."""
-        return (
-            bool(self._program and self._conversation.conversation)
-            and not self._conversation.interrupted
-        )
+        return bool(self._program and self._source.conversation) and not self._source.interrupted
 
     def waits(self, marker: str) -> bool:
         """Whether a text with ``marker`` in it lies in the queue."""
@@ -207,9 +186,7 @@ class CodexChannel:
             with contextlib.closing(
                 sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)
             ) as queue:
-                [(count,)] = queue.execute(
-                    look, (self._conversation.conversation, marker)
-                ).fetchall()
+                [(count,)] = queue.execute(look, (self._source.conversation, marker)).fetchall()
         except sqlite3.Error:
             return False
         return bool(count)
@@ -219,7 +196,7 @@ class CodexChannel:
 
         ``marker`` is not sent: it stands in ``text``, and ``waits`` finds it there.
         """
-        thread = self._conversation.conversation
+        thread = self._source.conversation
         if not thread:
             raise ChannelClosed("the conversation has no turn yet")
         process = await self._start()

@@ -29,6 +29,7 @@ from relay.agents.structured_source import (
     object_in,
     remembered,
     seconds_of,
+    table,
     text_in,
 )
 from relay.core.bounded import RecentSet
@@ -89,9 +90,9 @@ def _event(payload: dict[str, Any], time: float) -> list[RolloutRecord]:
     kind = str(payload.get("type"))
     key = str(payload.get("turn_id") or "")
     if kind == "item_completed":
-        item = payload.get("item")
+        item = table(payload.get("item"))
         # A summary of a compaction is a response item, too, but never an AgentMessage.
-        if isinstance(item, dict) and item.get("type") == "AgentMessage":
+        if item.get("type") == "AgentMessage":
             name = str(item.get("id") or f"{key}/{payload.get('completed_at_ms')}")
             return [RolloutRecord("said", time, text=text_in(item.get("content")), key=name)]
     elif kind in ("task_started", "turn_started"):
@@ -121,8 +122,8 @@ def _item(payload: dict[str, Any], time: float) -> list[RolloutRecord]:
 
 def _by_hook(payload: dict[str, Any]) -> bool:
     """Whether this is what a hook has added for the model."""
-    about = payload.get("internal_chat_message_metadata_passthrough")
-    kinds = about.get("content_item_kinds") if isinstance(about, dict) else None
+    about = table(payload.get("internal_chat_message_metadata_passthrough"))
+    kinds = about.get("content_item_kinds")
     return isinstance(kinds, list) and "hooks.additional_context" in kinds
 
 
@@ -133,7 +134,7 @@ def _error(value: object) -> tuple[str, str]:
     info, text = value.get("codex_error_info"), str(value.get("message") or "")
     if isinstance(info, dict) and info:
         name, more = next(iter(info.items()))
-        status = more.get("http_status_code") if isinstance(more, dict) else None
+        status = table(more).get("http_status_code")
         return f"{name}:{status}" if status else str(name), text
     return str(info or "other"), text
 
@@ -159,8 +160,7 @@ def _resets(limits: object) -> float:
         return 0.0
     ends = []
     for name in ("primary", "secondary"):
-        window = limits.get(name)
-        window = window if isinstance(window, dict) else {}
+        window = table(limits.get(name))
         resets = window.get("resets_at")
         used = window.get("used_percent")
         if isinstance(resets, int | float) and isinstance(used, int | float) and used >= 100:

@@ -6,12 +6,10 @@ reaches the model with the tool's result: Gemini CLI takes it only there.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 from relay.agents import hook_codec
@@ -66,9 +64,8 @@ class GeminiAdapter(AgentAdapter):
         self._files = SessionFiles(start.env)
         self._session: str | None = start.launch.get("session")
         self._began = start.started_ms / 1000
-        self._wake = asyncio.Event()
-        self.source = GeminiSource(self._began, lambda: self._wake.set(), start.profile)
-        self._follower = FileFollower(start.clock)
+        self.source = GeminiSource(self._began, self.wake, start.profile)
+        self._follower = FileFollower(self.source, start.clock)
         self._asked: float | None = None
         self._searched = 0.0
         if start.checkpoint.get("structured"):
@@ -99,12 +96,6 @@ class GeminiAdapter(AgentAdapter):
         if self.source.saved.drawn:
             self._asked = self._asked or now
 
-    async def watch(
-        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
-    ) -> None:
-        self._wake = wake
-        await super().watch(feed, wake, changed)
-
     async def read(self, feed: SourceFeed) -> bool:
         self._look_for_own()
         return await self._read(feed)
@@ -113,7 +104,7 @@ class GeminiAdapter(AgentAdapter):
         return await self._follower.read(self.source.saved.path, feed)
 
     def _search(self, feed: SourceFeed) -> None:
-        now = self._clock()
+        now = self.clock()
         if not self.source.trusted or now - self._searched < LOOK_AGAIN:
             return
         self._searched = now

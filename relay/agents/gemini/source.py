@@ -13,11 +13,12 @@ output, what the program itself says and what was said before this run never com
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -355,15 +356,13 @@ class GeminiSource(StructuredSource):
     """One Gemini CLI process.
 
     ``started`` is when it was started, in seconds since the epoch: older records of a resumed
-    conversation are history. ``wake`` is called when there may be something in the session file.
+    conversation are history. ``wake`` is set when there may be something in the session file.
     """
 
     saved: GeminiState
     reads_screen = infers_turns = True
 
-    def __init__(
-        self, started: float, wake: Callable[[], None], profile: Profile | None = None
-    ) -> None:
+    def __init__(self, started: float, wake: asyncio.Event, profile: Profile | None = None) -> None:
         super().__init__(GeminiState(), profile)
         self._wake = wake
         self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
@@ -499,5 +498,5 @@ class GeminiSource(StructuredSource):
 
     def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
         if state is not self.saved.state:
-            self._wake()
+            self._wake.set()
         return super()._change(state, reason)

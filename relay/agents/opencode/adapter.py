@@ -25,8 +25,9 @@ from relay.agents.base import AgentAdapter, AgentStart, ChannelClosed, SourceFee
 from relay.agents.hook_codec import AgentHookCall, HookCodec, text_of, tool_fields
 from relay.agents.installed import parse_version
 from relay.agents.opencode.launch import OLDEST
-from relay.agents.opencode.source import HEAD, SNAPSHOT, OpencodeSource, moment, table, word
+from relay.agents.opencode.source import HEAD, SNAPSHOT, OpencodeSource, moment, word
 from relay.agents.profile import Profile
+from relay.agents.structured_source import table
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
 from relay.core.http import EventStreamParser, RequestFailed, ResponseStream, request, stream
@@ -97,46 +98,38 @@ class OpencodeAdapter(AgentAdapter):
     def state(self) -> dict[str, Any]:
         return self.channel.state() if self.channel else {}
 
-    async def watch(
-        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
-    ) -> None:
+    async def watch(self, feed: SourceFeed) -> None:
         client = self._client
         if client is None:
             feed.give_up(
                 "opencode runs without a server of its own: relay reads its screen instead"
             )
-            changed()
             return
         self._rows = feed.visible
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
-                    await self._try(client, feed, changed, tasks)
+                    await self._try(client, feed, tasks)
                     await asyncio.sleep(TRY_AGAIN)
         except* Unfit as unfit:
             feed.give_up(f"{unfit.exceptions[0]}: relay reads its screen instead")
-            changed()
 
     async def _try(
-        self,
-        client: OpencodeClient,
-        feed: SourceFeed,
-        changed: Callable[[], None],
-        tasks: asyncio.TaskGroup,
+        self, client: OpencodeClient, feed: SourceFeed, tasks: asyncio.TaskGroup
     ) -> None:
         self._over.clear()
         try:
-            await self._listen(client, feed, changed, tasks)
+            await self._listen(client, feed, tasks)
         except Unfit:
             raise
         except ServerError as error:
             self._lost(feed, error)
-            changed()
+            feed.read()
         except Exception as error:
             # An answer of a form that nobody promised: the next try may go better.
             feed.note(f"what opencode's server says: {type(error).__name__}: {error}")
             self._lost(feed, ServerError("it is not understood"))
-            changed()
+            feed.read()
         finally:
             self._over.set()
 
@@ -151,11 +144,7 @@ class OpencodeAdapter(AgentAdapter):
         return True
 
     async def _listen(
-        self,
-        client: OpencodeClient,
-        feed: SourceFeed,
-        changed: Callable[[], None],
-        tasks: asyncio.TaskGroup,
+        self, client: OpencodeClient, feed: SourceFeed, tasks: asyncio.TaskGroup
     ) -> None:
         """Take the server's events until their stream breaks off."""
         health = await client.request("GET", "/global/health")
@@ -168,15 +157,15 @@ class OpencodeAdapter(AgentAdapter):
             await self._catch_up(client, feed)
             self._hear(feed, early)
             self._lost_at, self._patience = None, COME_BACK
-            changed()
+            feed.read()
             while True:
                 self._hear(feed, events.feed(await _piece(answer, SILENCE)))
-                if self.source.missing and self._clock() - self._asked > ASK_AGAIN:
+                if self.source.missing and self.clock() - self._asked > ASK_AGAIN:
                     await self._catch_up(client, feed)
                 if self.source.stranded() and not self._freeing:
                     self._freeing = True
                     tasks.create_task(self._free())
-                changed()
+                feed.read()
 
     async def stop_turn(self) -> None:
         if self._client is not None and self.source.conversation:
@@ -202,16 +191,16 @@ class OpencodeAdapter(AgentAdapter):
 
     async def _catch_up(self, client: OpencodeClient, feed: SourceFeed) -> None:
         """Ask for what the stream does not tell: how things stand, and what was missed."""
-        self._asked = self._clock()
+        self._asked = self.clock()
         found = await snapshot(client, self.source, continues=self._continues)
         found["properties"]["at"] = time.time() * 1000
-        feed.hook(found, self._clock())
+        feed.reported(self.source.hook(found, self.clock()))
 
     def _hear(self, feed: SourceFeed, events: list[dict[str, Any]]) -> None:
-        now = self._clock()
+        now = self.clock()
         for event in events:
             try:
-                feed.hook(event, now)
+                feed.reported(self.source.hook(event, now))
             except Exception as error:
                 # Its form is not ours to promise: one odd event must not cost the others.
                 feed.note(f"an event of opencode's: {type(error).__name__}: {error}")
@@ -221,7 +210,7 @@ class OpencodeAdapter(AgentAdapter):
         self.source.interrupted()
         if error.status == 401:
             raise Unfit("opencode's server refuses relay's password")
-        now = self._clock()
+        now = self.clock()
         if self._lost_at is None:
             self._lost_at = now
         if now - self._lost_at > self._patience and self.source.agent_state is not AgentState.GONE:

@@ -11,7 +11,7 @@ import json
 import os
 
 from relay.agents.arguments import Arguments, ArgvReader
-from relay.agents.installed import dotted, version_of, which
+from relay.agents.installed import dotted, version_of
 from relay.agents.launch import (
     MCP,
     MCP_START,
@@ -43,9 +43,6 @@ USUAL_PORT = 4096
 #: The first of the ports to choose from, and how many: below those that a system gives to programs
 #: that ask for any, so that none gets ours by chance between the choice and opencode's start.
 FIRST_PORT, PORTS = 20000, 12000
-#: A file of this kind has the mark of the Go tool chain near its beginning: the program that had
-#: the name opencode before, which does not know the option.
-_GO_MARK, _GO_WITHIN = b"\x00Go\x00\x00", 8192
 #: What stands for itself in the path of a file's address.
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
 
@@ -90,20 +87,7 @@ def _why_no_server(read: Arguments, program: str, env: dict[str, str]) -> str:
         return f"opencode before {dotted(OLDEST)} is not known to relay"
     # Where the version cannot be told (the native installer leaves no trace of it), the server
     # will tell it to the session.
-    if version is None and _is_another(which(program, env)):
-        return "this is the opencode of before 2025"
     return ""
-
-
-def _is_another(path: str | None) -> bool:
-    """Whether this is the older program of the same name."""
-    if path is None:
-        return True
-    try:
-        with open(path, "rb") as file:
-            return _GO_MARK in file.read(_GO_WITHIN)
-    except OSError:
-        return True
 
 
 def _serve(
@@ -163,7 +147,7 @@ def _why_no_gate(read: Arguments, program: str, env: dict[str, str], run: Run) -
     if read.given("--pure") or env.get("OPENCODE_PURE", "").lower() in ("1", "true"):
         return "opencode loads no plugins with --pure or OPENCODE_PURE"
     version = version_of(program, env, PACKAGE)
-    if (version is not None and version < OLDEST) or _is_another(which(program, env)):
+    if version is not None and version < OLDEST:
         return "the plugins of this opencode are not known to relay"
     return ""
 

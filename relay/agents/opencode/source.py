@@ -22,6 +22,7 @@ from relay.agents.structured_source import (
     StructuredSource,
     limited,
     remembered,
+    table,
 )
 from relay.core.bounded import BoundedDict
 from relay.core.message import AgentState
@@ -51,11 +52,6 @@ _REFUSING = frozenset({401, 402, 403})
 _THIS_REQUEST_ONLY = frozenset({400, 413, 422})
 #: What opencode says of a usage limit while it tries again: it gives no status then.
 _USAGE = re.compile(r"\blimit|quota", re.IGNORECASE)
-
-
-def table(value: Any) -> dict[str, Any]:
-    """``value`` if it is a JSON object, else an empty one."""
-    return value if isinstance(value, dict) else {}
 
 
 def word(value: Any) -> str:

@@ -20,7 +20,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from relay.agents.base import (
@@ -32,12 +31,13 @@ from relay.agents.base import (
     SourceFeed,
     poll,
 )
-from relay.agents.context_door import TurnProof
+from relay.agents.context_door import InjectionProof
 from relay.agents.hook_codec import AgentHookCall, DeferredContext, HookCodec, rewritten, text_of
 from relay.agents.installed import read_text
 from relay.agents.qwen.launch import EVENTS, INPUT, home
 from relay.agents.qwen.source import LOOK, POLL_BUSY, QwenSource
 from relay.core.bounded import RecentSet
+from relay.core.files import write_atomically
 from relay.core.message import AgentState
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
@@ -49,6 +49,8 @@ SHOW_ITSELF = 20.0
 CHAT_URGENT, CHAT_BUSY, CHAT_IDLE = 0.1, 0.3, 2.0
 #: Messages that were given with the answers to hooks are noted in this file of the run's folder.
 GIVEN = "given.json"
+#: … so many; the oldest are forgotten first.
+GIVEN_MAX = 256
 #: Characters of a message that is given with a tool's output: Qwen Code cuts off both together
 #: behind 25,000.
 CONTEXT_ROOM = 8000
@@ -89,9 +91,9 @@ class QwenAdapter(AgentAdapter):
         )
         source = self.source
         self._files = EventFiles(os.path.join(start.folder, EVENTS))
-        self._chat = ChatRecord(start.env, lambda: source.conversation)
-        self._follower = FileFollower(start.clock)
-        self._chats = FileFollower(start.clock)
+        self._chat = ChatRecord(start.env, source)
+        self._follower = FileFollower(source, start.clock)
+        self._chats = FileFollower(source, start.clock)
         if checkpoint.get("structured"):
             source.restore(checkpoint["structured"])
         if checkpoint.get("native"):
@@ -100,18 +102,8 @@ class QwenAdapter(AgentAdapter):
             self._chats.restore(checkpoint["native"]["chat"])
         self.channel = None
         if self._events and launch.get("input"):
-            path = os.path.join(start.folder, INPUT)
-            self.channel = QwenChannel(
-                path, lambda: source.telling, source.seen, start.clock, self.spell
-            )
-        #: What its hooks add shows nowhere; but that its model was asked again does.
-        self.injection = TurnProof(
-            os.path.join(start.folder, GIVEN),
-            lambda: CONTEXT_ROOM if source.trusted else 0,
-            lambda: source.answers,
-            source.went_on,
-            self._own,
-        )
+            self.channel = QwenChannel(os.path.join(start.folder, INPUT), self)
+        self.injection = TurnProof(os.path.join(start.folder, GIVEN), self)
         self._feed: SourceFeed | None = None
         self._entered: float | None = None
 
@@ -150,22 +142,20 @@ class QwenAdapter(AgentAdapter):
         if self._entered is None:
             self._entered = now
 
-    async def watch(
-        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
-    ) -> None:
+    async def watch(self, feed: SourceFeed) -> None:
         self._feed = feed
         if self._events:
             async with asyncio.TaskGroup() as group:
-                group.create_task(super().watch(feed, wake, changed))
+                group.create_task(super().watch(feed))
                 group.create_task(
                     poll(
                         lambda: self._chats.read(self._chat.path(), feed),
                         self._chat_interval,
                         asyncio.Event(),
-                        changed,
+                        feed,
                     )
                 )
-                group.create_task(self._look(feed, changed))
+                group.create_task(self._look(feed))
 
     async def read(self, feed: SourceFeed) -> bool:
         if not self._events:
@@ -176,19 +166,20 @@ class QwenAdapter(AgentAdapter):
     async def _read(self, feed: SourceFeed) -> bool:
         return await self._follower.read(self._files.path(), feed)
 
-    async def _look(self, feed: SourceFeed, changed: Callable[[], None]) -> None:
+    async def _look(self, feed: SourceFeed) -> None:
         """Ask the screen what the event file does not tell."""
         while True:
             judges = self.source.in_doubt or self.source.in_turn
             if judges and await self.read(feed):  # what is written decides first
-                changed()
-            events = self.source.glance(feed.visible(), self._clock())
+                feed.read()
+            events = self.source.glance(feed.visible(), self.clock())
             if events:
                 feed.reported(events)
-                changed()
+                feed.read()
             await asyncio.sleep(POLL_BUSY if self.source.in_doubt else LOOK)
 
-    async def _own(self, call: str) -> bool:
+    async def own(self, call: str) -> bool:
+        """Whether a tool call of this id is the agent's own."""
         if not self.source.called(call) and self._feed is not None:
             await self._read(self._feed)
         return self.source.called(call)
@@ -199,7 +190,7 @@ class QwenAdapter(AgentAdapter):
         return CHAT_BUSY if self.source.in_turn else CHAT_IDLE
 
     def _search(self, feed: SourceFeed) -> None:
-        now = self._clock()
+        now = self.clock()
         if self._files.lost:
             feed.give_up("Qwen Code's event file is gone: relay reads its screen instead")
         elif (
@@ -280,22 +271,22 @@ def forget(path: str, end: int) -> None:
 
 
 class ChatRecord:
-    """The file in which Qwen Code records the chat of the session that ``session()`` names.
+    """The file in which Qwen Code records the chat of its session.
 
     It is read for what the event file leaves out: messages that reached the model within a turn,
     and what each answer of the API held.
     """
 
-    def __init__(self, env: dict[str, str], session: Callable[[], str]) -> None:
+    def __init__(self, env: dict[str, str], source: QwenSource) -> None:
         folder = os.path.expanduser(env.get("QWEN_RUNTIME_DIR") or home(env))
         self._projects = os.path.join(folder, "projects")
-        self._session = session
+        self._source = source
         self._found: tuple[str, str] = "", ""
         self._asked = 0
 
     def path(self) -> str | None:
         """The record's file, or None."""
-        session = self._session()
+        session = self._source.conversation
         if not _SESSION_ID.fullmatch(session):
             return None
         if self._found[0] != session:
@@ -357,43 +348,35 @@ ON_ITS_WAY = 10.0
 class QwenChannel:
     """Appends messages to the input file at ``path``."""
 
-    def __init__(
-        self,
-        path: str,
-        ready: Callable[[], bool],
-        seen: Callable[[str], bool],
-        clock: Callable[[], float],
-        spelled: Callable[[str], str],
-    ) -> None:
-        """``ready()``: whether Qwen Code reads the file by now; ``seen(marker)``: whether a message
-        has reached the model; ``clock`` is monotonic, in seconds; ``spelled(text)``: how Qwen Code
-        leaves the words alone."""
+    def __init__(self, path: str, adapter: QwenAdapter) -> None:
         self._path = path
-        self._ready = ready
-        self._seen = seen
-        self._clock = clock
-        self._spelled = spelled
+        self._adapter = adapter
+        self._source = adapter.source
         self._last: tuple[str, float] | None = None
 
     @property
     def available(self) -> bool:
         """Whether what is written now will be read."""
-        return self._ready() and os.access(self._path, os.W_OK)
+        return self._source.telling and os.access(self._path, os.W_OK)
 
     async def submit(self, text: str, marker: str) -> None:
         """Hand ``text`` over. Raises ChannelClosed when it was certainly not taken."""
-        if not self._ready():
+        if not self._source.telling:
             raise ChannelClosed("Qwen Code does not read its input file yet")
-        line = json.dumps({"type": "submit", "text": self._spelled(text), "id": marker})
+        line = json.dumps({"type": "submit", "text": self._adapter.spell(text), "id": marker})
         try:
             await asyncio.to_thread(self._append, line.encode() + b"\n")
         except OSError as error:
             raise ChannelClosed(f"Qwen Code's input file: {error.strerror or error}") from error
-        self._last = marker, self._clock()
+        self._last = marker, self._adapter.clock()
 
     def on_its_way(self, now: float) -> bool:
         """Whether the last message has not reached the model, which takes a second."""
-        if self._last is None or now - self._last[1] > ON_ITS_WAY or self._seen(self._last[0]):
+        if (
+            self._last is None
+            or now - self._last[1] > ON_ITS_WAY
+            or self._source.seen(self._last[0])
+        ):
             self._last = None
         return self._last is not None
 
@@ -405,7 +388,7 @@ class QwenChannel:
         fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
-            if size > INPUT_MAX and all(map(self._seen, self._markers())):
+            if size > INPUT_MAX and all(map(self._source.seen, self._markers())):
                 os.ftruncate(fd, 0)
                 size = 0
             # The half line of a session that was killed while it wrote is not for anybody.
@@ -432,6 +415,53 @@ class QwenChannel:
             except (ValueError, KeyError, TypeError):
                 continue
         return found
+
+
+class TurnProof(InjectionProof):
+    """What Qwen Code's hooks add shows nowhere; but that its model was asked again does.
+
+    What is given stands in the file ``path``, which lasts as long as the run.
+    """
+
+    shows = False
+
+    def __init__(self, path: str, adapter: QwenAdapter) -> None:
+        self._path = path
+        self._adapter = adapter
+        self._given: dict[str, int] = _read_given(path)
+
+    @property
+    def room(self) -> int:
+        return CONTEXT_ROOM if self._adapter.source.trusted else 0
+
+    async def own(self, call: AgentHookCall) -> bool:
+        return await self._adapter.own(str(call.fields.get("tool_use_id") or ""))
+
+    def landed(self, marker: str) -> bool:
+        return marker in self._given and self._adapter.source.went_on(self._given[marker])
+
+    def giving(self, markers: list[str]) -> None:
+        self._given |= dict.fromkeys(markers, self._adapter.source.answers)
+        for marker in list(self._given)[:-GIVEN_MAX]:
+            del self._given[marker]
+        self._write()
+
+    def kept(self, markers: list[str]) -> None:
+        for marker in markers:
+            self._given.pop(marker, None)
+        with contextlib.suppress(OSError):  # the next session may have to guess
+            self._write()
+
+    def _write(self) -> None:
+        write_atomically(self._path, json.dumps(self._given), durable=False)
+
+
+def _read_given(path: str) -> dict[str, int]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return {str(marker): int(count) for marker, count in json.load(file).items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
 
 
 #: Inputs that the model was told to use; the oldest are forgotten first.

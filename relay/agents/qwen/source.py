@@ -11,12 +11,10 @@ answer held. :class:`Block` drops the lines that come a second time.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Literal
 
 from relay.agents.profile import Profile
@@ -25,6 +23,10 @@ from relay.agents.structured_source import (
     StructuredSource,
     Tokens,
     markers_in,
+    object_in,
+    seconds_of,
+    table,
+    text_in,
 )
 from relay.core.message import AgentState
 from relay.core.source_events import (
@@ -88,11 +90,8 @@ def parse(line: str) -> Record | None:
     """What one line says; None for a line of no concern, of a subagent, or that is damaged."""
     if not line.startswith('{"type"') and not _OF_CHAT.search(line, 0, 1000):
         return None
-    try:
-        raw = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(raw, dict):
+    raw = object_in(line)
+    if raw is None:
         return None
     if "sessionId" in raw:
         return _chat(raw)
@@ -100,15 +99,15 @@ def parse(line: str) -> Record | None:
     if kind == "control_request":
         return _asks(raw)
     if kind == "control_response":
-        return Record("answered", id=str(_table(raw, "response").get("request_id")))
+        return Record("answered", id=str(table(raw.get("response")).get("request_id")))
     if raw.get("parent_tool_use_id") is not None:
         return None
     if kind == "stream_event":
-        return _stream(_table(raw, "event"), str(raw.get("uuid")))
+        return _stream(table(raw.get("event")), str(raw.get("uuid")))
     if kind == "assistant":
-        return _assistant(_table(raw, "message"))
+        return _assistant(table(raw.get("message")))
     if kind == "user":
-        return _user(_table(raw, "message").get("content"))
+        return _user(table(raw.get("message")).get("content"))
     if kind == "system" and raw.get("subtype") == "session_start":
         return Record("session", id=str(raw.get("session_id") or ""))
     return None
@@ -117,27 +116,27 @@ def parse(line: str) -> Record | None:
 def _stream(event: dict[str, Any], uuid: str) -> Record | None:
     kind = event.get("type")
     if kind == "content_block_delta":
-        delta = _table(event, "delta")
+        delta = table(event.get("delta"))
         if delta.get("type") != "text_delta":
             return None
         text = str(delta.get("text", ""))
         return Record("error" if _ERROR.fullmatch(text) else "text", text, uuid)
     if kind == "content_block_start":
-        block = _table(event, "content_block")
+        block = table(event.get("content_block"))
         if block.get("type") == "text":
             return Record("open", id=uuid)
         return Record("other", id=str(block.get("id") or ""))
     if kind == "content_block_stop":
         return Record("close")
     if kind == "message_start":
-        return Record("begin", str(_table(event, "message").get("model") or ""))
+        return Record("begin", str(table(event.get("message")).get("model") or ""))
     return Record("stop") if kind == "message_stop" else None
 
 
 def _assistant(message: dict[str, Any]) -> Record:
     blocks = message.get("content")
-    calls = any(_is(block, "tool_use") for block in blocks) if isinstance(blocks, list) else False
-    usage = _table(message, "usage")
+    calls = isinstance(blocks, list) and any(table(one).get("type") == "tool_use" for one in blocks)
+    usage = table(message.get("usage"))
     counted = sum(usage.get(name) or 0 for name in ("input_tokens", "output_tokens"))
     into, cached = usage.get("input_tokens"), usage.get("cache_read_input_tokens")
     if type(into) is int and type(cached) is int:
@@ -148,13 +147,14 @@ def _assistant(message: dict[str, Any]) -> Record:
 
 
 def _user(content: object) -> Record | None:
-    if isinstance(content, list) and any(_is(block, "tool_result") for block in content):
+    blocks = content if isinstance(content, list) else []
+    if any(table(block).get("type") == "tool_result" for block in blocks):
         return Record("ran")
-    return Record("prompt", _text(content))
+    return Record("prompt", text_in(content))
 
 
 def _asks(raw: dict[str, Any]) -> Record | None:
-    request = _table(raw, "request")
+    request = table(raw.get("request"))
     if request.get("subtype") != "can_use_tool":
         return None
     return Record("asks", str(request.get("tool_name") or ""), str(raw.get("request_id")))
@@ -162,13 +162,12 @@ def _asks(raw: dict[str, Any]) -> Record | None:
 
 def _chat(raw: dict[str, Any]) -> Record | None:
     """A line of the record that Qwen Code keeps of the chat, which its event file leaves out."""
-    try:
-        time = datetime.fromisoformat(str(raw.get("timestamp"))).timestamp()
-    except ValueError:
+    time = seconds_of(raw.get("timestamp"))
+    if not time:
         return None
     if raw.get("type") == "user":
-        return Record("recorded", _text(_table(raw, "message").get("parts")), time=time)
-    event = _table(_table(raw, "systemPayload"), "uiEvent")
+        return Record("recorded", text_in(table(raw.get("message")).get("parts")), time=time)
+    event = table(table(raw.get("systemPayload")).get("uiEvent"))
     if event.get("subagent_id") or not _TURN.search(str(event.get("prompt_id"))):
         return None
     if event.get("event.name") == "qwen-code.api_response":
@@ -178,27 +177,6 @@ def _chat(raw: dict[str, Any]) -> Record | None:
         number = status if isinstance(status, int) else 0
         return Record("refused", str(event.get("error_message")), number=number, time=time)
     return None
-
-
-def _table(raw: dict[str, Any], name: str) -> dict[str, Any]:
-    value = raw.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _is(block: object, kind: str) -> bool:
-    return isinstance(block, dict) and block.get("type") == kind
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return "\n".join(str(item["text"]) for item in value if _has_text(item))
-    return ""
-
-
-def _has_text(item: object) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("text"), str)
 
 
 #: Characters of a block that are remembered; of a longer one a second answer is not recognised.

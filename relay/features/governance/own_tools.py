@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -220,6 +221,7 @@ class GovernedTools:
     def _opened(self, root: str) -> Gate:
         home, run = Home.from_env(), self._run
         store = GovernanceStore.open(home)
+        weakref.finalize(self, store.close)
         # A wrapped agent says yes to nothing itself.
         ask = None if os.environ.get("RELAY_RUN") else self._approve
         return Gate(

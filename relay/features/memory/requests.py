@@ -286,9 +286,7 @@ class MemoryOps:
     def _search(self, ask: MemoryRequest) -> MemoryHits:
         query, limit, places = ask.fields["query"], ask.limit(), ask.places()
         store = self._access.opened(places)
-        found, problem = _in_each(
-            places, lambda some: store.search(query, some, limit, now_ms=ask.now_ms)
-        )
+        found, problem = _in_each(places, lambda some: store.search(query, some, limit))
         rows: list[MemoryHit] = [
             {**to_json(hit.memory), "score": round(hit.score, 4), "tier": hit.tier.value}
             for hit in found

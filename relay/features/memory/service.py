@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +31,7 @@ from relay.core.child_process import give_up, take_input
 from relay.core.errors import RelayError, StorageError
 from relay.core.paths import Home
 from relay.features.memory.extraction import Extractor
-from relay.features.memory.ops import MEMORY_EXTRACT, MEMORY_STATS, Extractions
+from relay.features.memory.ops import MEMORY_EXTRACT, MEMORY_STATS
 from relay.features.memory.requests import Json, MemoryOps, MemoryRequest
 from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
@@ -62,17 +62,12 @@ class StoreJob:
 class StoreThread:
     """A thread that answers the requests of one store in the order in which they come."""
 
-    def __init__(
-        self,
-        home: Home,
-        extractions: Callable[[], Extractions],
-    ) -> None:
-        """``extractions`` tells what memory_stats says of them."""
+    def __init__(self, home: Home, extractor: Extractor) -> None:
         self.jobs: queue.SimpleQueue[StoreJob | None] = queue.SimpleQueue()
         #: When what is in hand was begun (monotonic): a request, or work for later ones. Or None.
         self.begun: float | None = None
         self._home = home
-        self._extractions = extractions
+        self._extractor = extractor
         self._access: StoreAccess | None = None
         self._fingerprint = ""
         self._thread = threading.Thread(target=self._work, name="memory-store", daemon=True)
@@ -122,7 +117,7 @@ class StoreThread:
             ops = MemoryOps(self._opened(job.spec), job.spec.masked(), self._home.memory)
             answer = ops.answer(job.ask)
             if job.ask.fields["op"] == MEMORY_STATS:
-                answer = {**answer, "extractions": self._extractions()}
+                answer = {**answer, "extractions": self._extractor.stats()}
             job.answer.set_result(answer)
         except RelayError as error:
             job.answer.set_exception(error)
@@ -213,7 +208,7 @@ class MemoryServer:
                         hint="relay broker stop closes them",
                         code="busy",
                     )
-                store = StoreThread(self._home, self._extractor.stats)
+                store = StoreThread(self._home, self._extractor)
                 self._stores[key] = store
             store.jobs.put(job)
 

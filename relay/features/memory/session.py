@@ -16,7 +16,7 @@ import asyncio
 import os
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,15 +87,15 @@ def register(registry: Registry, facts: SessionFacts) -> None:
 def feature(parts: FeatureParts) -> MemorySession:
     """The feature in a session."""
     run, facts, settings = parts.run, parts.facts, parts.facts.settings.of(MEMORY)
-    store = chosen(settings.store, run.env, facts.unusable)
-    if store.problem is not None:
-        parts.note(store.note)
-    gate = MemoryGate(parts.broker, store.problem)
+    fields, problem = chosen(settings.store, run.env, facts.unusable)
+    if problem is not None:
+        parts.note(f"memories are neither saved nor found: {problem.line}")
+    gate = MemoryGate(parts.broker, problem)
     # A project whose name is not Unicode cannot be named: the user's and the agent's remain.
     project = named(run.project) or None
     words = None
     if settings.auto_save and settings.llm is not None:
-        words = LastWords(settings.llm, run.env, gate, parts.note, project=project)
+        words = LastWords(settings.llm, run.env, gate, parts, project=project)
     memories = MemorySession(
         parts,
         gate,
@@ -104,7 +104,7 @@ def feature(parts: FeatureParts) -> MemorySession:
         recall=Recall(about(run.task, run.cwd), run.run_id, run.project)
         if settings.inject_on_start
         else None,
-        registered={"project": project, "secrets": settings.secrets, **store.fields},
+        registered={"project": project, "secrets": settings.secrets, **fields},
     )
     memories.restore(parts.saved.get("memory") or [])
     return memories
@@ -350,45 +350,28 @@ class NoStore(ConfigError):
     """Nothing about memories can be asked in this session; the person has been told why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """``fields``: of every request about memories. ``problem``: why there can be none."""
-
-    fields: dict[str, Any]
-    problem: RelayError | None = None
-
-    @property
-    def note(self) -> str:
-        """One line for the person, or ""."""
-        if self.problem is None:
-            return ""
-        return f"memories are neither saved nor found: {self.problem.line}"
-
-
 def chosen(
     store: StoreSpec, environ: Mapping[str, str], unusable: RelayError | None = None
-) -> Chosen:
-    """The fields for ``store``; those of the default store are empty.
+) -> tuple[dict[str, Any], RelayError | None]:
+    """The fields of every request about memories, and why there can be none. Those of the default
+    store are empty.
 
     ``unusable``: why the configuration is not known. In the default store instead memories would
     be where nobody looks once it is mended; ``relay memory`` does nothing either.
     """
     if unusable is not None:
-        return Chosen({}, unusable)
+        return {}, unusable
     if store == StoreSpec():
-        return Chosen({})
+        return {}, None
     if store.backend == "searcher" and not store.file:
-        return Chosen(
-            {},
-            ConfigError(
-                "memory: a searcher is called in a process of its own, by a relay.config.py",
-                hint="write it there: a program's own object is not known to that process",
-            ),
+        return {}, ConfigError(
+            "memory: a searcher is called in a process of its own, by a relay.config.py",
+            hint="write it there: a program's own object is not known to that process",
         )
     try:
-        return Chosen({"store": store.resolved(environ).to_json()})
+        return {"store": store.resolved(environ).to_json()}, None
     except ConfigError as error:
-        return Chosen({}, error)
+        return {}, error
 
 
 class MemoryGate:
@@ -421,20 +404,20 @@ DEADLINE = 10.0
 
 
 class LastWords:
-    """Of one agent. ``note`` is for the person; ``project`` is None where it cannot be named."""
+    """Of one agent; ``project`` is None where it cannot be named."""
 
     def __init__(
         self,
         config: Mapping[str, object],
         environ: Mapping[str, str],
         store: MemoryGate,
-        note: Callable[[str], None],
+        session: FeatureParts,
         *,
         project: str | None,
     ) -> None:
         """``config`` is that of the model. What is wrong with it is noted, and nothing is saved."""
         self._store = store
-        self._note = note
+        self._session = session
         self._project = project
         self._lines: deque[str] = deque()
         self._size = 0
@@ -461,7 +444,9 @@ class LastWords:
         if self._model is None or not text:
             return
         if self._project is None:
-            self._note("auto_save: this folder's name is not Unicode, so nothing is saved for it")
+            self._session.note(
+                "auto_save: this folder's name is not Unicode, so nothing is saved for it"
+            )
             return
         try:
             await self._store.request(
@@ -475,7 +460,7 @@ class LastWords:
 
     def _problem(self, error: RelayError) -> str:
         problem = f"auto_save: nothing is kept of this session: {error.line}"
-        self._note(problem)
+        self._session.note(problem)
         return problem
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.broker_tasks import BrokerTasks
@@ -32,6 +32,9 @@ from relay.hooks.events import HookEventName
 from relay.ledger.schema import SENDER
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
+
+if TYPE_CHECKING:
+    from relay.features.personas.channels import Channels
 
 #: Channels whose answers become messages; those to a tick of the clock are for the person.
 _OWN_CHANNELS = (RELAY_CHANNEL, TIMER_CHANNEL)
@@ -52,13 +55,6 @@ _COLUMNS = (
 )
 
 
-class ChannelSender(Protocol):
-    """What sends over channels: the worker that runs their adapters."""
-
-    async def send(self, channel: str, answer: Json, limit: float) -> None:
-        """Have the channel's adapter send it. Raises RelayError: it says why it has not arrived."""
-
-
 class AnswerDeliveries:
     """Sends what personas have answered."""
 
@@ -66,7 +62,7 @@ class AnswerDeliveries:
         self,
         kernel: Kernel,
         held: HeldMessages,
-        sender: ChannelSender,
+        sender: Channels,
     ) -> None:
         self._ledger = kernel.ledger
         self._directory = kernel.directory

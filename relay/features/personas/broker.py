@@ -11,14 +11,14 @@ from relay.broker.parts import BrokerParts
 from relay.core.message import State
 from relay.features.personas import dispatch_rows, evaluation
 from relay.features.personas.answers import AnswerDeliveries, followed
-from relay.features.personas.channels import AdapterEvents, Channels
+from relay.features.personas.channels import Channels
 from relay.features.personas.dispatch_rows import DispatchEnds, DispatchState
 from relay.features.personas.evaluation import Evaluations
 from relay.features.personas.headless_turns import HeadlessTurns
 from relay.features.personas.hook_observer import HookObserver
 from relay.features.personas.known_personas import Personas
 from relay.features.personas.ops_dispatches import DispatchOps
-from relay.features.personas.ops_events import EventMarkOps, EventOps
+from relay.features.personas.ops_events import EventOps
 from relay.features.personas.ops_persons import PersonOps
 from relay.features.personas.ops_routes import RouteOps
 from relay.features.personas.turn_engine import TurnEngine
@@ -51,9 +51,10 @@ class PersonasFeature(BrokerFeature):
         kernel = parts.kernel
         self._kernel = kernel
         self.workers = WorkerPool(
-            kernel.home, kernel.log, lambda key, said: self._adapter_events.asked(key, said)
+            kernel.home, kernel.log, lambda key, said: self._channels.asked(key, said)
         )
-        self._channels = Channels(kernel, self.workers)
+        self._events = EventOps(kernel)
+        self._channels = Channels(kernel, self.workers, self._events)
         self._answers = AnswerDeliveries(kernel, parts.held, self._channels)
         self.personas = Personas(kernel)
         ends = DispatchEnds(kernel, parts.held, parts.deliveries, self._answers)
@@ -66,15 +67,12 @@ class PersonasFeature(BrokerFeature):
         )
         self._observer = HookObserver(kernel, self.evaluations, self.workers, parts.hook_runs)
         kernel.committer.observer = self._observer
-        self._events = EventOps(kernel)
-        self._adapter_events = AdapterEvents(self._events, kernel.committer, self._channels)
         self._routes = RouteOps(kernel, self.evaluations)
         self._persons = PersonOps(kernel, self.engine)
-        self._marks = EventMarkOps(kernel)
 
     def ops(self) -> list[Served]:
         """The requests of all parts."""
-        parts = (self._marks, self._persons, self._dispatches, self._routes)
+        parts = (self._events, self._persons, self._dispatches, self._routes)
         return [served for part in parts for served in part.ops()]
 
     def item_kinds(self) -> Mapping[str, ItemKind]:

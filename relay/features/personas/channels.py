@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 
 from relay.broker.batch import AnyRequest, Client
-from relay.broker.committer import Committer
 from relay.broker.kernel import Kernel
 from relay.broker.trusted_configs import USER, TrustedConfig
 from relay.config.trust import user_config
@@ -30,26 +29,17 @@ LOOK_EVERY = 5.0
 class Channels:
     """Keeps the worker of the person's own configuration, where it connects channels."""
 
-    def __init__(self, kernel: Kernel, workers: WorkerPool) -> None:
+    def __init__(self, kernel: Kernel, workers: WorkerPool, events: EventOps) -> None:
         self._home = kernel.home
         self._configs = kernel.configs
         self._workers = workers
+        self._events = events
+        self._committer = kernel.committer
         self._log = kernel.log
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._told = ""
         self._failed: dict[str, Json] = {}  # of the adapters: why, and when
-
-    def failed(self, channel: str, problem: str) -> None:
-        """The adapter of a channel has failed, and is started again."""
-        from relay.directive.redact import redact
-
-        now_ms = time.time_ns() // 1_000_000
-        self._failed[channel] = {"reason": visible(redact(problem)), "at_ms": now_ms}
-
-    def works(self, channel: str) -> None:
-        """The adapter of a channel has told of an event."""
-        self._failed.pop(channel, None)
 
     def start(self) -> None:
         """Start the worker, if there are channels, and keep it."""
@@ -98,7 +88,34 @@ class Channels:
             return config if config.manifest.settings["channel_adapters"] else None
         return config
 
-    # -- answers: see relay.features.personas.answers.ChannelSender
+    # -- what workers ask: to store an adapter's event, or to note its failure
+
+    async def asked(self, key: str, said: Json) -> Json:
+        """Answer the worker of the configuration ``key``. Raises RelayError."""
+        if key != USER:
+            raise RelayError("only the person's own configuration connects channels")
+        if said.get("op") == "adapter_failed":
+            self._note_failure(str(said.get("channel")), str(said.get("problem"))[:500])
+            return {}
+        outside = said.get("outside")
+        if said.get("op") != "event" or not isinstance(outside, dict):
+            raise UsageError(f"the broker does not know how to {said.get('op')}")
+        asker = _Asker()
+        request = AnyRequest(asker, 0, "event", {"outside": outside}, 0)
+        self._committer.submit(self._events.from_channel, request)
+        answer = decode(await asker.line)
+        if not answer.get("ok"):
+            raise error_from(answer.get("error") or {})
+        self._failed.pop(str(outside.get("channel")), None)
+        return {"id": answer["id"], "duplicate": answer["duplicate"]}
+
+    def _note_failure(self, channel: str, problem: str) -> None:
+        from relay.directive.redact import redact
+
+        now_ms = time.time_ns() // 1_000_000
+        self._failed[channel] = {"reason": visible(redact(problem)), "at_ms": now_ms}
+
+    # -- answers
 
     async def send(self, channel: str, answer: Json, limit: float) -> None:
         """Have the channel's adapter send it. Raises RelayError: it says why it has not arrived."""
@@ -111,34 +128,6 @@ class Channels:
             raise no_adapter(channel)
         worker = self._workers.get(config_worker(self._home, config))
         await worker.ask({"do": "channel_send", "channel": channel, "limit": limit, **answer})
-
-
-class AdapterEvents:
-    """Takes what workers ask of the broker: to store an adapter's event, or to note its failure."""
-
-    def __init__(self, events: EventOps, committer: Committer, channels: Channels) -> None:
-        self._channels = channels
-        self._events = events
-        self._committer = committer
-
-    async def asked(self, key: str, said: Json) -> Json:
-        """Answer the worker of the configuration ``key``. Raises RelayError."""
-        if key != USER:
-            raise RelayError("only the person's own configuration connects channels")
-        if said.get("op") == "adapter_failed":
-            self._channels.failed(str(said.get("channel")), str(said.get("problem"))[:500])
-            return {}
-        outside = said.get("outside")
-        if said.get("op") != "event" or not isinstance(outside, dict):
-            raise UsageError(f"the broker does not know how to {said.get('op')}")
-        asker = _Asker()
-        request = AnyRequest(asker, 0, "event", {"outside": outside}, 0)
-        self._committer.submit(self._events.from_channel, request)
-        answer = decode(await asker.line)
-        if not answer.get("ok"):
-            raise error_from(answer.get("error") or {})
-        self._channels.works(str(outside.get("channel")))
-        return {"id": answer["id"], "duplicate": answer["duplicate"]}
 
 
 class _Asker(Client):

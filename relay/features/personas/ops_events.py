@@ -54,11 +54,16 @@ _MARK_WORD = re.compile(r"[\w.:/+-]{1,64}")
 
 
 class EventOps:
-    """Checks and stores them."""
+    """Checks and stores them; tags, flags and archives stored ones."""
 
     def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
         self._directory = kernel.directory
         self._windows = kernel.windows
+
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [serve(EVENT_MARK, self.mark)]
 
     def outside(self, request: ClientRequest[StoreEvent], batch: Batch) -> None:
         """One event of another channel, for which the person answers."""
@@ -79,6 +84,38 @@ class EventOps:
         event.request = request
         event.hops, event.handled = hops, True
         self._windows.collect(event, batch)
+
+    def mark(self, request: ClientRequest[EventMark], batch: Batch) -> MarkedEvents:
+        """Note one thing about each of these events; ``undo`` takes it back."""
+        self._directory.check_person(request, "tag and flag events")
+        fields = request.fields
+        what, ids, undo = fields["what"], fields["ids"], fields.get("undo", False)
+        if not 0 < len(ids) <= IDS_MAX:
+            raise UsageError(f"ids is a list of 1 to {IDS_MAX} events")
+        word = fields.get("word")
+        if what in ("tag", "status") and not (what == "status" and undo):
+            if word is None or not _MARK_WORD.fullmatch(word):
+                raise UsageError(
+                    f"{word!r} cannot be a {what}",
+                    hint="one word of letters, digits and _ . : / + - (at most 64)",
+                )
+        elif what not in ("status", *event_rows.FLAGS):
+            raise UsageError(f"an event cannot be {what!r}")
+        found = list(dict.fromkeys(one_id(self._ledger, one) for one in ids))
+        self._ledger.begin()
+        rows: list[MarkedEvent] = []
+        for id_ in found:
+            event = queries.seq_of(self._ledger, id_)
+            if what != "tag":
+                value: object = (None if undo else word) if what == "status" else int(not undo)
+                event_rows.mark(self._ledger, event, what, value, batch.now_ms)
+            elif undo:
+                event_rows.untag(self._ledger, event, str(word))
+            else:
+                owner = self._directory.owner
+                event_rows.tag(self._ledger, event, str(word), owner, batch.now_ms)
+            rows.append({**event_rows.marks_of(self._ledger, event), "id": id_})
+        return {"rows": rows}
 
 
 def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
@@ -221,47 +258,3 @@ def _files(value: object) -> tuple[ContentFile, ...]:
         name = _line(one, "name", 255) or "file"
         found.append(ContentFile(str(one["sha256"]), name, kind, size))
     return tuple(found)
-
-
-class EventMarkOps:
-    """Tags, flags and archives events."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._ledger = kernel.ledger
-        self._directory = kernel.directory
-
-    def ops(self) -> list[Served]:
-        """The ops."""
-        return [serve(EVENT_MARK, self.mark)]
-
-    def mark(self, request: ClientRequest[EventMark], batch: Batch) -> MarkedEvents:
-        """Note one thing about each of these events; ``undo`` takes it back."""
-        self._directory.check_person(request, "tag and flag events")
-        fields = request.fields
-        what, ids, undo = fields["what"], fields["ids"], fields.get("undo", False)
-        if not 0 < len(ids) <= IDS_MAX:
-            raise UsageError(f"ids is a list of 1 to {IDS_MAX} events")
-        word = fields.get("word")
-        if what in ("tag", "status") and not (what == "status" and undo):
-            if word is None or not _MARK_WORD.fullmatch(word):
-                raise UsageError(
-                    f"{word!r} cannot be a {what}",
-                    hint="one word of letters, digits and _ . : / + - (at most 64)",
-                )
-        elif what not in ("status", *event_rows.FLAGS):
-            raise UsageError(f"an event cannot be {what!r}")
-        found = list(dict.fromkeys(one_id(self._ledger, one) for one in ids))
-        self._ledger.begin()
-        rows: list[MarkedEvent] = []
-        for id_ in found:
-            event = queries.seq_of(self._ledger, id_)
-            if what != "tag":
-                value: object = (None if undo else word) if what == "status" else int(not undo)
-                event_rows.mark(self._ledger, event, what, value, batch.now_ms)
-            elif undo:
-                event_rows.untag(self._ledger, event, str(word))
-            else:
-                owner = self._directory.owner
-                event_rows.tag(self._ledger, event, str(word), owner, batch.now_ms)
-            rows.append({**event_rows.marks_of(self._ledger, event), "id": id_})
-        return {"rows": rows}

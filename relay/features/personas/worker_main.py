@@ -32,7 +32,7 @@ from relay.core.paths import Home
 from relay.features.personas.channel_adapters import ChannelAdapters
 from relay.features.personas.worker import ERROR_MAX, LINE_MAX, RESULT_MAX, WORKER_ALIVE_EVERY
 from relay.hooks.aggregator import aggregate
-from relay.hooks.engine import HookEventHandler
+from relay.hooks.engine import Config, HookEventHandler
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_log import Record, result_record
 from relay.hooks.hook_types import Call, Callee, RouteFunction
@@ -63,21 +63,6 @@ Read = Callable[[object], object]
 Said = tuple[int, object, str | None]
 
 
-class _NoSession:
-    """What the hook engine asks of its session, where there is none: see relay.hooks.engine."""
-
-    session_id = agent_name = ""
-
-    def working_dir(self) -> str:
-        return os.getcwd()
-
-    def transcript_path(self) -> str:
-        return ""
-
-    def context(self) -> object:
-        return None
-
-
 class ConfigWorker:
     """Answers the broker at the other end of ``writer``. Belongs to the loop that runs it."""
 
@@ -96,7 +81,9 @@ class ConfigWorker:
         functions = FunctionRunner(registry, timeout=limit)
         runner = HookRunner(functions, cwd=os.getcwd(), env=os.environ, timeout=limit)
         self._planner = Planner(registry)
-        self._hooks = HookEventHandler(_NoSession(), self._planner, runner, aggregate)
+        self._hooks = HookEventHandler(
+            Config("", "", os.getcwd(), None), self._planner, runner, aggregate
+        )
         self._observing = asyncio.Semaphore(OBSERVING_MAX)
         self._writer = writer
         #: Calls that may begin: the runner refuses what is beyond its bound.

@@ -16,7 +16,7 @@ from relay.cli import output, table
 from relay.cli.answer_verbs import show_questions
 from relay.cli.config_verbs import trust_file
 from relay.cli.parser import Parser
-from relay.cli.progress import on_stderr
+from relay.cli.progress import Rows
 from relay.cli.verbs import verb
 from relay.config.names import holder
 from relay.config.programs import in_place
@@ -103,12 +103,13 @@ def up_verb(options: Any) -> int:
                 cwd = os.path.normpath(os.path.join(path, inside, agent.cwd))
                 starts[number] = (agent, replace(wanted, cwd=cwd))
                 rows[agent.name]["branch"] = agent.branch
-    with ThreadPoolExecutor(_AT_ONCE) as pool, on_stderr() as bar:
-        bar.show(f"starting {', '.join(agent.name for agent, _ in starts)}")
+    states = {agent.name: "starting" for agent, _ in starts}
+    progress = Rows(sys.stderr, states, wanted=not options.json)
+    with ThreadPoolExecutor(_AT_ONCE) as pool, progress:
         for done in as_completed([pool.submit(_start, home, *one) for one in starts]):
             row = done.result()
             rows[row["name"]] |= row
-            bar.show(f"{row['name']}: {row['state']}")
+            progress.show(row["name"], row["state"])
     return _tell_up(list(rows.values()), options.json)
 
 

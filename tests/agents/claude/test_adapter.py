@@ -15,7 +15,14 @@ import pytest
 from relay.agents.base import ChannelClosed
 from relay.agents.claude import adapter as doors
 from relay.agents.claude.adapter import ClaudeChannel
+from relay.agents.claude.source import ClaudeSource
 from relay.core.processes import MARKS
+
+
+def channel(path: str) -> ClaudeChannel:
+    source = ClaudeSource(0)
+    source.saved.socket = path
+    return ClaudeChannel(source)
 
 
 async def test_one_message_is_one_line(tmp_path: Path) -> None:
@@ -29,7 +36,7 @@ async def test_one_message_is_one_line(tmp_path: Path) -> None:
         done.set()
 
     server = await asyncio.start_unix_server(client, path)
-    door = ClaudeChannel(lambda: path)
+    door = channel(path)
     assert door.available
     await door.submit("two\nlines [M1] é.", "[M1]")
     async with asyncio.timeout(10):
@@ -43,18 +50,18 @@ async def test_one_message_is_one_line(tmp_path: Path) -> None:
 
 def test_closed_doors(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    absent = [ClaudeChannel(lambda: None), ClaudeChannel(lambda: str(path))]
+    absent = [ClaudeChannel(ClaudeSource(0)), channel(str(path))]
     for door in absent:
         assert not door.available
         with pytest.raises(ChannelClosed):
             asyncio.run(door.submit("x", ""))
     path.write_text("a file")
-    assert not ClaudeChannel(lambda: str(path)).available
+    assert not channel(str(path)).available
     os.unlink(path)
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))  # what a process that was killed leaves behind: nobody listens
     with pytest.raises(ChannelClosed):
-        asyncio.run(ClaudeChannel(lambda: str(path)).submit("x", ""))
+        asyncio.run(channel(str(path)).submit("x", ""))
     left.close()
 
 
@@ -71,7 +78,7 @@ def test_what_is_given_up_does_not_arrive_later(
         async def main() -> bytes:
             with pytest.raises(ChannelClosed):
                 async with asyncio.timeout(10):
-                    await ClaudeChannel(lambda: path).submit("x" * 1_000_000, "")
+                    await channel(path).submit("x" * 1_000_000, "")
             busy.setblocking(False)
             reader, writer = await asyncio.open_unix_connection(sock=busy.accept()[0])
             async with asyncio.timeout(10):
@@ -106,5 +113,5 @@ def test_what_is_for_an_agent_is_handed_to_no_other(how: str, tmp_path: Path) ->
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as liar:
         assert liar.stdout is not None and liar.stdout.readline() == "LISTENS\n"
         with pytest.raises(ChannelClosed, match="not this agent"):
-            asyncio.run(ClaudeChannel(lambda: path).submit("hello", ""))
+            asyncio.run(channel(path).submit("hello", ""))
         assert liar.stdout.readline() == "b''\n"

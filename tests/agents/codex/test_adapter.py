@@ -14,6 +14,7 @@ import pytest
 
 from relay.agents.base import ChannelClosed
 from relay.agents.codex.adapter import CodexChannel
+from relay.agents.codex.source import CodexSource
 
 THREAD = "01a201fd-d59b-7a33-88eb-2169a534f011"
 #: Answers what it is asked, after a remark of its own, and writes down what was queued.
@@ -42,10 +43,10 @@ class Queue:
         self.program.chmod(0o755)
         self.file = folder / "queued"
         self.database = folder / "queue_1.sqlite"
-        self.conversation = THREAD
-        self.interrupted = False
+        self.source = CodexSource(0)
+        self.source.saved.path = f"/rollout-2026-01-31-{THREAD}.jsonl"
         self.door = CodexChannel(
-            str(self.program), str(folder), {**os.environ, "QUEUED": str(self.file)}, self
+            str(self.program), str(folder), {**os.environ, "QUEUED": str(self.file)}, self.source
         )
         self.door.found(str(self.database))
 
@@ -101,9 +102,9 @@ def test_a_program_that_is_gone(queue: Queue) -> None:
 
 def test_it_is_open_while_its_queue_is_looked_into(queue: Queue) -> None:
     assert queue.door.available
-    queue.interrupted = True
+    queue.source.saved.interrupted = True
     assert not queue.door.available
-    queue.interrupted, queue.conversation = False, ""
+    queue.source.saved.interrupted, queue.source.saved.path = False, None
     assert not queue.door.available
     with pytest.raises(ChannelClosed):
         asyncio.run(queue.door.submit("hello", "[AB]"))

@@ -231,7 +231,7 @@ def put_in(launch: Launch) -> dict[str, Any]:
 
 def missed(launch: Launch) -> str:
     """Why not all tool calls reach the hooks."""
-    [note] = ungated("gemini", launch.data, lambda event: event in TOOL_CALL)
+    [note] = ungated("gemini", launch.data, TOOL_CALL)
     return note
 
 
@@ -290,7 +290,7 @@ def test_only_root_has_files_that_gemini_cli_believes(
     assert launch.env == {}
     assert str(tmp_path / "run") in missed(launch) and "your own settings" in missed(launch)
     launch = start([gemini], tmp_path, events=("AfterAgent",))
-    [note] = untold("gemini", launch.data, lambda event: event is HookEventName.AFTER_AGENT)
+    [note] = untold("gemini", launch.data, [HookEventName.AFTER_AGENT])
     assert launch.env == {} and "only from root's files" in note and "settings" not in note
 
 

@@ -77,7 +77,7 @@ def read(source: GeminiSource, lines: list[str]) -> list[SourceEvent]:
 
 @pytest.fixture
 def source() -> GeminiSource:
-    return GeminiSource(0.0, lambda: None, find_profile("gemini")[0])
+    return GeminiSource(0.0, asyncio.Event(), find_profile("gemini")[0])
 
 
 def test_the_models_words_are_heard_once_and_nothing_else(source: GeminiSource) -> None:
@@ -102,7 +102,9 @@ def test_streams_have_the_names_of_the_agents_own_records(source: GeminiSource) 
 
 
 def test_what_was_said_before_this_run_is_history() -> None:
-    resumed = GeminiSource(datetime.fromisoformat("2026-11-22T06:38:26Z").timestamp(), lambda: None)
+    resumed = GeminiSource(
+        datetime.fromisoformat("2026-11-22T06:38:26Z").timestamp(), asyncio.Event()
+    )
     assert list(spoken(read(resumed, RECORDED)).values()) == [["OK."]]
 
 
@@ -187,7 +189,7 @@ def test_a_session_file_that_is_no_longer_written_is_given_up(source: GeminiSour
         found += source.look(rows("idle"), IDLE, turn + 0.5)
     assert [e for e in found if isinstance(e, Degraded)] and not source.trusted
     # Without a turn there is nothing to miss.
-    quiet = GeminiSource(0.0, lambda: None, find_profile("gemini")[0])
+    quiet = GeminiSource(0.0, asyncio.Event(), find_profile("gemini")[0])
     for now in range(9):
         quiet.look(rows("idle"), IDLE, now)
     assert quiet.trusted
@@ -197,7 +199,7 @@ def test_another_session_goes_on_where_the_first_was(source: GeminiSource) -> No
     source.saved.path = "/srv/demo/session.jsonl"
     read(source, RECORDED[:6])
     source.look(rows("busy"), BUSY, 1.0)
-    other = GeminiSource(0.0, lambda: None, find_profile("gemini")[0])
+    other = GeminiSource(0.0, asyncio.Event(), find_profile("gemini")[0])
     other.restore(json.loads(json.dumps(source.state())))
     assert (other.saved.path, other.agent_state) == (source.saved.path, AgentState.BUSY)
     assert list(spoken(read(other, RECORDED)).values())[0] == [
@@ -237,12 +239,9 @@ class Desk:
         self.now += after
 
         async def once() -> None:
-            changed = asyncio.Event()
-            watching = asyncio.ensure_future(
-                self.gemini.watch(
-                    AdapterFeed(self.ears, EventQueue()), asyncio.Event(), changed.set
-                )
-            )
+            feed = AdapterFeed(self.ears, EventQueue())
+            self.gemini.wake = asyncio.Event()  # of this loop
+            watching = asyncio.ensure_future(self.gemini.watch(feed))
             await asyncio.sleep(0)
             watching.cancel()
             await asyncio.wait([watching])

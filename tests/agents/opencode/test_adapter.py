@@ -161,9 +161,8 @@ class Ears:
         self.events: list[SourceEvent] = []
         self.notes: list[str] = []
 
-    def hook(self, event: dict[str, Any], now: float) -> None:
-        assert self.native is not None
-        self.events += self.native.source.hook(event, now)
+    def reported(self, events: list[SourceEvent]) -> None:
+        self.events += events
 
     def give_up(self, reason: str) -> None:
         assert self.native is not None
@@ -171,6 +170,9 @@ class Ears:
 
     def note(self, reason: str) -> None:
         self.notes.append(reason)
+
+    def read(self) -> None:
+        pass
 
     def visible(self) -> list[str]:
         return []
@@ -212,7 +214,7 @@ async def watched(server: Server) -> AsyncIterator[tuple[OpencodeAdapter, Ears]]
         native = OpencodeAdapter(start({"port": listening.sockets[0].getsockname()[1]}))
         ears = Ears()
         ears.native = native
-        watching: Any = native.watch(ears, asyncio.Event(), lambda: None)  # type: ignore[arg-type]
+        watching: Any = native.watch(ears)  # type: ignore[arg-type]
         task = asyncio.ensure_future(watching)
         try:
             yield native, ears
@@ -590,7 +592,7 @@ async def test_without_a_server_the_screen_is_heard() -> None:
     native = OpencodeAdapter(start({"degraded": "--mini has no server"}))
     ears = Ears()
     ears.native = native
-    await native.watch(ears, asyncio.Event(), lambda: None)  # type: ignore[arg-type]
+    await native.watch(ears)  # type: ignore[arg-type]
     assert native.channel is None and not native.source.trusted
     assert "screen" in ears.reasons[0]
     assert await native.read(ears)  # type: ignore[arg-type]

@@ -105,9 +105,6 @@ def test_where_the_version_cannot_be_told_the_server_will_tell_it(tmp_path: Path
     program.write_bytes(b"\x7fELF a program of Bun's")
     program.chmod(0o755)
     assert "--port" in make([str(program)]).argv
-    program.write_bytes(b"\x7fELF" + b"\x00" * 4000 + b"\x00Go\x00\x00build id")
-    launch = make([str(program)])
-    assert launch.argv == [str(program)] and "degraded" in launch.data
 
 
 @pytest.mark.parametrize(

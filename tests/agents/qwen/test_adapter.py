@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -15,10 +16,13 @@ from relay.agents.qwen.adapter import (
     ON_ITS_WAY,
     PART,
     EventFiles,
+    QwenAdapter,
     QwenChannel,
     forget,
     spelled,
 )
+from relay.agents.qwen.source import QwenSource
+from relay.core.message import AgentState
 
 
 @pytest.fixture
@@ -151,16 +155,16 @@ class Setting:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "input.jsonl"
         self.path.touch()
-        self.ready = True
-        self.seen: set[str] = set()
+        self.source = QwenSource(0)
+        self.source.saved.session, self.source.saved.state = "s", AgentState.IDLE
         self.now = 100.0
-        self.door = QwenChannel(
-            str(self.path),
-            lambda: self.ready,
-            lambda marker: marker in self.seen,
-            lambda: self.now,
-            str.upper,
-        )
+        self.door = QwenChannel(str(self.path), cast(QwenAdapter, self))
+
+    def clock(self) -> float:
+        return self.now
+
+    def spell(self, text: str) -> str:
+        return text.upper()
 
     def submit(self, text: str, marker: str) -> None:
         asyncio.run(self.door.submit(text, marker))
@@ -184,7 +188,7 @@ def test_a_message_is_one_line(it: Setting) -> None:
 
 
 def test_before_it_reads_nothing_is_written(it: Setting) -> None:
-    it.ready = False
+    it.source.saved.session = ""
     assert not it.door.available
     with pytest.raises(ChannelClosed):
         it.submit("early", "[A]")
@@ -214,7 +218,7 @@ def test_the_next_one_waits_until_the_last_has_arrived(it: Setting) -> None:
     assert not it.door.on_its_way(it.now)
     it.submit("one", "[A]")
     assert it.door.on_its_way(it.now + 1)
-    it.seen.add("[A]")
+    it.source.saved.accepted.append("[A]")
     assert not it.door.on_its_way(it.now + 1)
     it.submit("two", "[B]")
     assert not it.door.on_its_way(it.now + ON_ITS_WAY + 1)
@@ -226,6 +230,6 @@ def test_a_file_that_has_grown_begins_afresh_when_all_of_it_was_read(it: Setting
         it.submit(big, marker)
     it.submit("kept", "[C]")
     assert it.path.stat().st_size > INPUT_MAX
-    it.seen |= {"[A]", "[B]", "[C]"}
+    it.source.saved.accepted.extend(["[A]", "[B]", "[C]"])
     it.submit("fresh", "[D]")
     assert [json.loads(line)["id"] for line in it.lines()[:-1]] == ["[D]"]

@@ -114,14 +114,14 @@ def put_in(launch: Launch) -> dict[str, Any]:
 def missed(launch: Launch) -> str:
     """Why nothing is put in."""
     assert not launch.env
-    [note] = ungated("qwen", launch.data, lambda event: event in TOOL_CALL)
+    [note] = ungated("qwen", launch.data, TOOL_CALL)
     return note
 
 
 def test_hooks_go_into_the_lowest_settings(qwen: str, tmp_path: Path) -> None:
     launch = start([qwen], tmp_path)
     assert launch.data["gates"] == ["BeforeTool", "AfterTool"]
-    assert ungated("qwen", launch.data, lambda event: True) == []
+    assert ungated("qwen", launch.data, TOOL_CALL) == []
     hooks = put_in(launch)["hooks"]
     assert set(hooks) == {"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit"}
     [[hook]] = [group["hooks"] for group in hooks["PreToolUse"]]

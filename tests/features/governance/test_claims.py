@@ -226,6 +226,7 @@ async def test_nothing_is_claimed_where_an_agent_works_alone(
         assert await claims.before(CALL) == "" and await claims.holds() == ["a.py"]
         await claims.turn_ended()
         assert await claims.holds() == []
+        await claims.ended()
 
 
 async def test_an_agent_is_told_beside_its_call_or_refused_and_told_when_it_is_free(
@@ -253,6 +254,8 @@ async def test_an_agent_is_told_beside_its_call_or_refused_and_told_when_it_is_f
         f"Nobody else is changing this any more: {folder.path}/a.py. Read it again before you"
         " change it."
     ]
+    for one in (claims, strict):
+        await one.ended()
 
 
 def test_the_note_names_a_few_files() -> None:

@@ -86,7 +86,7 @@ WAYS = [
     "make F=@",
     "F=@ make -e",
     "F=@ npm test",
-    "F=@ python3 -m pytest -q; true",
+    "F=@ $PYTHON -m pytest -q; true",
 ]
 #: Commands of git's that run a hook and a filter, which write $F.
 GIT = ["git commit -q --allow-empty -m hook", "git add src/a.filtered"]
@@ -180,7 +180,7 @@ def git(project: Project, *words: str) -> str:
 def bob_of(project: Project, tmp_path: Path, **env: str) -> HeldAgent:
     bob = HeldAgent(project.agent("Bob").gate)
     bob.select()
-    return bob.begin(tmp_path / "run", {"SHELL": "/bin/bash", **env})
+    return bob.begin(tmp_path / "run", {"SHELL": "/bin/bash", "PYTHON": sys.executable, **env})
 
 
 def outside(project: Project) -> dict[str, str]:
@@ -222,6 +222,7 @@ def test_what_writes_inside_works_and_changes_nothing_outside(
 @pytest.mark.parametrize("way", GIT)
 def test_what_git_runs_is_held_too(project: Project, tmp_path: Path, way: str) -> None:
     for place, made in (("docs/new", False), ("src/new", True)):
+        (project.root / "src/a.filtered").write_text(place)  # else git has it already
         bob = bob_of(project, tmp_path, F=place)
         before = outside(project)
         assert bob.call_and_run(way) is None

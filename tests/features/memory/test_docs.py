@@ -93,7 +93,7 @@ def test_the_searcher_of_ones_own_finds(tmp_path: Path) -> None:
     user = Place(Scope.USER)
     text = "the tests need Redis on port 6379"
     store.save(text, user, agent=None, session=None, now_ms=0)
-    [hit] = store.search("where is the cache?", [user], 5, now_ms=0)
+    [hit] = store.search("where is the cache?", [user], 5)
     assert hit.memory.text == text
     access.close()
 

@@ -248,7 +248,7 @@ def test_the_local_store_searches_with_it(home: Home) -> None:
         section = {"provider": "ollama", "model": "m", "url": server.url}
         store = StoreAccess(parse_store("local", {"embedder": section}), home).opened()
         store.save("it listens on 6379", USER, agent=None, session=None, now_ms=0)
-        [hit] = store.search("which port?", [USER], 1, now_ms=1)
+        [hit] = store.search("which port?", [USER], 1)
         assert hit.tier is Tier.HYBRID and store.stats().embedder == "ollama:m"
         store.close()
 

@@ -85,7 +85,7 @@ class LocalStore:
         text = check_text(text)
         check_meta(meta)
         old = self.get(supersedes).id if supersedes is not None else None
-        database = self._make(place)
+        database = self.database(place)
         if self.meaning is not None:
             self.meaning.enrol(database)
         id_ = new_id or random_id()
@@ -106,7 +106,7 @@ class LocalStore:
                 database.replace(row, saved.memory)
             return saved
 
-    def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
+    def search(self, query: str, places: Sequence[Place], limit: int) -> Hits:
         """The best for ``query``, plain text, in ``places`` (the most specific first), the best
         first. No superseded memories. For the scores see relay.features.memory.local.search."""
         limit = rules.check_limit(limit)
@@ -141,18 +141,18 @@ class LocalStore:
         Nothing of the text is left: not in the table, the index, free pages or the log.
         """
         memory = self.get(id_)
-        database = self._make(memory.place)
+        database = self.database(memory.place)
         with database.writing():
             gone = database.remove(memory.id)
             database.relink(memory.id, memory.supersedes)
         if not gone:
             raise self._unknown(id_)
-        for other in self._all():
+        for other in self.databases():
             with suppress(StorageError):  # it is damaged inside: the memory is gone all the same
                 if memory.id in other.superseded():
                     with other.writing():
                         other.relink(memory.id, memory.supersedes)
-        self._make(memory.place).purge()  # to look at the others may have closed it
+        self.database(memory.place).purge()  # to look at the others may have closed it
         return memory
 
     def list(
@@ -178,19 +178,14 @@ class LocalStore:
         ]
         return sorted(found, key=lambda memory: (memory.updated_ms, memory.id))[: -limit - 1 : -1]
 
-    def export(
-        self, places: Sequence[Place] | None = None, *, after: tuple[Place, str] | None = None
-    ) -> Iterator[Memory]:
-        """Every memory (in ``places``), superseded ones too, for ``restore``.
+    def export(self, *, after: tuple[Place, str] | None = None) -> Iterator[Memory]:
+        """Every memory, superseded ones too, for ``restore``.
 
         File after file by their names, in each by id: saves and forgets do not change this order.
         ``after``: only what stands behind this place and id there, be it forgotten meanwhile.
         """
-        paths = self._paths()
-        if places is not None:
-            paths = sorted({self._path(place) for place in places})
         first, last_id = ("", "") if after is None else (self._path(after[0]), after[1])
-        for path in paths:
+        for path in self._paths():
             if path < first:
                 continue
             at = last_id if path == first else ""
@@ -208,13 +203,13 @@ class LocalStore:
         remaining = iter(memories)
         while batch := [check_memory(memory) for memory in islice(remaining, _BATCH)]:
             known: dict[str, Memory] = {}
-            for database in self._all():
+            for database in self.databases():
                 known |= database.by_ids(memory.id for memory in batch)
             by_place: dict[Place, Memories] = {}
             for memory in rules.not_there(batch, known, counts):
                 by_place.setdefault(memory.place, []).append(memory)
             for place, new in by_place.items():
-                database = self._make(place)
+                database = self.database(place)
                 with database.writing():
                     added = sum(1 for memory in new if database.insert(memory))
                 counts["new"] += added
@@ -226,7 +221,7 @@ class LocalStore:
         counts: dict[Place, int] = {}
         pending = 0
         damaged: Errors = []
-        for database in self._all(damaged):
+        for database in self.databases(damaged):
             try:
                 counts[database.place] = database.count()
                 pending += self.meaning.pending(database) if self.meaning is not None else 0
@@ -257,14 +252,6 @@ class LocalStore:
                     limit -= self.meaning.catch_up(database, limit)
                 left += self.meaning.pending(database)
         return left
-
-    def databases(self) -> Iterator[PlaceDatabase]:
-        """Every file that can be opened."""
-        return self._all()
-
-    def database(self, place: Place) -> PlaceDatabase:
-        """The file of ``place``, which is made."""
-        return self._make(place)
 
     # -- files
 
@@ -301,7 +288,8 @@ class LocalStore:
             self.meaning.drop(database)
         database.close()
 
-    def _make(self, place: Place) -> PlaceDatabase:
+    def database(self, place: Place) -> PlaceDatabase:
+        """The file of ``place``, which is made."""
         database = self._database(self._path(place), place)
         assert database is not None
         return database
@@ -315,7 +303,7 @@ class LocalStore:
             )
         return database
 
-    def _all(self, damaged: Errors | None = None) -> Iterator[PlaceDatabase]:
+    def databases(self, damaged: Errors | None = None) -> Iterator[PlaceDatabase]:
         """Every file that can be opened; what is wrong with the others goes into ``damaged``."""
         for path in self._paths():
             try:
@@ -331,7 +319,7 @@ class LocalStore:
 
     def _unknown(self, id_: str) -> NotFound:
         newest = [
-            known for database in self._all() for known in database.newest_ids(_SUGGESTED_FROM)
+            known for database in self.databases() for known in database.newest_ids(_SUGGESTED_FROM)
         ]
         return rules.unknown(id_, newest[: rules.SUGGESTED_FROM])
 

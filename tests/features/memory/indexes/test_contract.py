@@ -85,7 +85,7 @@ def test_what_is_saved_is_filled_in_and_found(opening: Opening) -> None:
     assert store.stats().pending == 4 and store.stats().tier is Tier.HYBRID
     filled(store)
     assert by_meaning(store, "redis port", PROJECT, AGENT) == [FACTS[0], FACTS[0]]
-    hits = store.search("redis port", [PROJECT, USER], 5, now_ms=NOW)
+    hits = store.search("redis port", [PROJECT, USER], 5)
     assert [hit.memory.place for hit in hits] == [PROJECT, USER]
     assert {hit.tier for hit in hits} == {Tier.HYBRID} and all(0 < hit.score <= 1 for hit in hits)
     store.close()
@@ -157,7 +157,7 @@ def test_an_embedder_that_is_away_costs_the_meaning_only(opening: Opening) -> No
     embedder.problem = "nobody listens on port 11434"
     save(store, FACTS[1])
     assert store.catch_up(16) > 0
-    hits = store.search("redis port", [PROJECT], 5, now_ms=NOW)
+    hits = store.search("redis port", [PROJECT], 5)
     assert [hit.memory.text for hit in hits] == [FACTS[0]] and hits[0].tier is Tier.WORDS
     assert "nobody listens on port 11434" in store.stats().problem
     embedder.problem = ""

@@ -71,7 +71,7 @@ def test_what_was_in_an_index_alone_is_in_the_store(kind: str, folder: Path) -> 
     assert by_id(store) == saved("loca") + saved(tag)
     # It is filled already: nothing is embedded again but what was in the files alone.
     places = [SHOP, USER, ADA]
-    hits = store.search(f"redis port {tag}", places, 5, now_ms=BEGAN)
+    hits = store.search(f"redis port {tag}", places, 5)
     assert hits[0].memory == saved(tag)[1]
     store.forget(f"{tag}0001")
     while store.catch_up(16):
@@ -191,7 +191,7 @@ def test_what_it_gives_is_looked_up_in_the_store(
     save(store, FACTS[0])
     save(store, FACTS[0], USER)
     save(store, FACTS[1])
-    hits = store.search("where does the cache listen?", [PROJECT, USER], 5, now_ms=NOW)
+    hits = store.search("where does the cache listen?", [PROJECT, USER], 5)
     assert [(hit.memory.text, hit.memory.place) for hit in hits] == [
         (FACTS[0], PROJECT),
         (FACTS[0], USER),
@@ -325,7 +325,7 @@ for number in range(30):
                        now_ms=number)
     store.save(f"fact {number} of London and Paris.", place, agent="bob", session=None,
                now_ms=number)
-    assert store.search("What about Ada Lovelace in London?", [place], 5, now_ms=0)
+    assert store.search("What about Ada Lovelace in London?", [place], 5)
 store.forget(saves.memory.id)
 while store.catch_up(16):
     pass

@@ -49,6 +49,6 @@ def test_other_words_find_it(kind: str, once: Once, tmp_path: Path, quality: Mod
             pass
         found = 0
         for question in corpus.questions:
-            hits = store.search(question.text, [quality.PLACE], 5, now_ms=NOW)
+            hits = store.search(question.text, [quality.PLACE], 5)
             found += bool(question.evidence & {hit.memory.id for hit in hits})
     assert found / len(corpus.questions) >= 0.85

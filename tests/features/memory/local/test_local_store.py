@@ -63,8 +63,8 @@ def test_only_the_owner_can_read(store: LocalStore) -> None:
 
 
 def test_reading_makes_no_files(store: LocalStore) -> None:
-    assert store.search("x", [USER, PROJECT], 5, now_ms=1) == []
-    assert store.list([USER], 5) == [] and list(store.export([PROJECT])) == []
+    assert store.search("x", [USER, PROJECT], 5) == []
+    assert store.list([USER], 5) == [] and list(store.export()) == []
     with pytest.raises(NotFound):
         store.get("abc")
     assert store.stats().counts == {} and _names(store) == []
@@ -72,7 +72,7 @@ def test_reading_makes_no_files(store: LocalStore) -> None:
 
 def test_a_save_is_synced_before_it_answers(store: LocalStore) -> None:
     save(store, "x")
-    shelf = store._make(USER)
+    shelf = store.database(USER)
     assert shelf.db.execute("PRAGMA synchronous").fetchone() == (2,)
     assert shelf.db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert not shelf.db.in_transaction
@@ -95,14 +95,14 @@ def test_nothing_of_what_is_forgotten_is_left(store: LocalStore) -> None:
     content = b"".join(Path(store.folder, name).read_bytes() for name in _names(store))
     # The index keeps what words begin with in common once: look for their ends.
     assert [word for word in secret if word[3:].encode() in content] == []
-    assert store.search("first", [USER], 5, now_ms=1) == []
+    assert store.search("first", [USER], 5) == []
 
 
 def test_forgetting_says_so_when_the_log_cannot_be_emptied(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = save(store, "the text that stays")
-    store._make(USER).db.execute("PRAGMA busy_timeout=10")
+    store.database(USER).db.execute("PRAGMA busy_timeout=10")
     monkeypatch.setattr(files, "SCHEMA", replace(files.SCHEMA, busy=0.05))
     path = path_of(store, USER)
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
@@ -126,7 +126,7 @@ def test_what_is_no_store_is_refused_and_left_alone(store: LocalStore, content: 
     path.write_bytes(content)
     for ask in (
         lambda: save(store, "x"),
-        lambda: store.search("x", [USER], 5, now_ms=1),
+        lambda: store.search("x", [USER], 5),
         lambda: store.get("abc"),
         lambda: list(store.export()),
     ):
@@ -153,7 +153,7 @@ def test_a_newer_schema_is_refused(store: LocalStore) -> None:
     with closing(sqlite3.connect(path_of(store, USER))) as db:
         db.execute(f"PRAGMA user_version={files.SCHEMA.version + 1}")
     with pytest.raises(StorageError, match="newer relay"):
-        store.search("x", [USER], 5, now_ms=1)
+        store.search("x", [USER], 5)
 
 
 def test_damage_inside_is_told(store: LocalStore) -> None:
@@ -187,7 +187,7 @@ def test_a_file_in_the_wrong_place_is_refused(store: LocalStore) -> None:
     store.close()
     path_of(store, PROJECT).rename(path_of(store, USER))
     with pytest.raises(StorageError, match="another place"):
-        store.search("x", [USER], 5, now_ms=1)
+        store.search("x", [USER], 5)
     store.close()
     with pytest.raises(StorageError, match="another place"):
         save(store, "y")
@@ -195,7 +195,7 @@ def test_a_file_in_the_wrong_place_is_refused(store: LocalStore) -> None:
 
 def test_a_file_that_was_killed_before_its_first_row_is_used(store: LocalStore) -> None:
     path_of(store, USER).touch()
-    assert store.search("x", [USER], 5, now_ms=1) == []
+    assert store.search("x", [USER], 5) == []
     with closing(sqlite3.connect(path_of(store, PROJECT))) as db:
         db.execute("PRAGMA journal_mode=WAL")
     assert store.stats().counts == {}
@@ -207,7 +207,7 @@ def test_a_file_that_is_moved_away_is_missed(store: LocalStore, tmp_path: Path) 
     path_of(store, USER).rename(tmp_path / "away.db")
     for tail in ("-wal", "-shm"):
         Path(f"{path_of(store, USER)}{tail}").rename(tmp_path / f"away.db{tail}")
-    assert store.search("x", [USER], 5, now_ms=1) == []
+    assert store.search("x", [USER], 5) == []
     save(store, "y")
     with closing(sqlite3.connect(path_of(store, USER))) as db:
         assert db.execute("SELECT text FROM memories").fetchall() == [("y",)]
@@ -221,7 +221,7 @@ def test_a_bounded_number_of_files_is_open(
     saved = [save(store, f"fact of {place.owner}", place) for place in places]
     assert len(store._databases) == 3
     assert [store.get(memory.id) for memory in saved] == saved
-    found = store.search("fact", places, 20, now_ms=1)
+    found = store.search("fact", places, 20)
     assert len(found) == 8 and len(store._databases) == 3
     gone = saved.pop(0)
     assert store.forget(gone.id) == gone
@@ -235,7 +235,7 @@ def test_a_bounded_number_of_files_is_open(
 def test_days_are_found(store: LocalStore) -> None:
     save(store, "Released the importer", now=1_795_000_000_000)
     save(store, "Released the exporter", now=1_790_000_000_000)
-    (best, *_) = store.search("what was released in November 2026", [USER], 5, now_ms=1)
+    (best, *_) = store.search("what was released in November 2026", [USER], 5)
     assert best.memory.text == "Released the importer" and best.tier is Tier.WORDS
 
 
@@ -247,7 +247,7 @@ def test_look_alikes_in_a_typed_id(store: LocalStore, monkeypatch: pytest.Monkey
 
 def test_a_full_disk_is_told_and_costs_nothing(store: LocalStore) -> None:
     memory = save(store, "x")
-    db = store._make(USER).db
+    db = store.database(USER).db
     (pages,) = db.execute("PRAGMA page_count").fetchone()
     db.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(StorageError) as caught:
@@ -265,7 +265,7 @@ from relay.features.memory.local.local_store import LocalStore
 from relay.features.memory.records import Place, Scope
 store = LocalStore({str(tmp_path)!r})
 store.save("x", Place(Scope.USER), agent=None, session=None, now_ms=1)
-assert store.search("x", [Place(Scope.USER)], 5, now_ms=1) and store.stats().pending == 0
+assert store.search("x", [Place(Scope.USER)], 5) and store.stats().pending == 0
 assert store.catch_up(10) == 0
 store.close()
 heavy = {{"numpy", "asyncio", "mem0", "http.client"}} & set(sys.modules)
@@ -309,7 +309,7 @@ for number in range(count):
     saved = store.save(text, place, agent=name, session=None, now_ms=number)
     print(saved.memory.id, flush=True)
     if number % 5 == 0:
-        store.search("redis fact", places, 5, now_ms=number)
+        store.search("redis fact", places, 5)
     if number % 10 == 9:
         extra = store.save(f"soon gone {name} {number}", place, agent=name, session=None, now_ms=0)
         store.forget(extra.memory.id)
@@ -363,10 +363,10 @@ def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:
     assert wanted and [id_ for id_ in wanted if id_ not in kept] == []
     # The index and the rows tell the same: each can be found by its words.
     for id_ in rng.sample(wanted, min(5, len(wanted))):
-        found = store.search(kept[id_].text, PLACES, 1000, now_ms=0)
+        found = store.search(kept[id_].text, PLACES, 1000)
         assert id_ in {hit.memory.id for hit in found}
     for place in PLACES:
-        shelf = store._make(place)
+        shelf = store.database(place)
         with shelf.writing() as db:
             db.execute("INSERT INTO texts (texts, rank) VALUES ('integrity-check', 1)")
     store.close()

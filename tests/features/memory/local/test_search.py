@@ -94,7 +94,7 @@ def save(store: LocalStore, text: str, place: Place = PROJECT) -> Memory:
 
 
 def find(store: LocalStore, query: str) -> list[Memory]:
-    return [hit.memory for hit in store.search(query, [PROJECT, USER], 5, now_ms=1)]
+    return [hit.memory for hit in store.search(query, [PROJECT, USER], 5)]
 
 
 def test_a_save_does_not_wait_for_the_embedder(store: LocalStore, embedder: Cheap) -> None:
@@ -179,7 +179,7 @@ def test_memory_for_matrices_is_bounded(store: LocalStore, monkeypatch: pytest.M
     for place in places:
         save(store, "Tests need Redis", place)
     for _ in range(2):
-        assert len(store.search("cache", places, 5, now_ms=1)) == 3
+        assert len(store.search("cache", places, 5)) == 3
         assert isinstance(store.meaning, VectorMeaning) and len(store.meaning._vectors) == 1
 
 

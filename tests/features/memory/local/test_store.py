@@ -35,7 +35,7 @@ def save(
 
 def texts(store: LocalStore, query: str, *places: Place, limit: int = 5) -> list[str]:
     """What a search finds, the best first."""
-    hits = store.search(query, places or (PROJECT,), limit, now_ms=NOW)
+    hits = store.search(query, places or (PROJECT,), limit)
     return [hit.memory.text for hit in hits]
 
 
@@ -171,7 +171,7 @@ def test_the_best_comes_first(store: LocalStore) -> None:
 def test_scores_fall_and_stay_within_bounds(store: LocalStore) -> None:
     for text in FACTS:
         save(store, text)
-    hits = store.search("redis database port tests", [PROJECT], 5, now_ms=NOW)
+    hits = store.search("redis database port tests", [PROJECT], 5)
     assert all(0 < hit.score <= 1 for hit in hits) and len(hits) >= 2
     assert hits == sorted(hits, key=lambda hit: -hit.score)
 
@@ -180,7 +180,7 @@ def test_of_equally_good_ones_the_most_specific_comes_first(store: LocalStore) -
     for place in (USER, AGENT, PROJECT):
         save(store, FACTS[0], place)
     for order in ([AGENT, PROJECT, USER], [USER, PROJECT, AGENT]):
-        hits = store.search("redis port", order, 5, now_ms=NOW)
+        hits = store.search("redis port", order, 5)
         assert [hit.memory.place for hit in hits] == order
 
 
@@ -198,7 +198,7 @@ def test_the_limit_holds(store: LocalStore) -> None:
     assert len(texts(store, "redis", limit=3)) == 3
     for query, bad in (("redis", 0), ("redis", -1), ("", 1), ("  \n", 1)):
         with pytest.raises(UsageError):
-            store.search(query, [PROJECT], bad, now_ms=NOW)
+            store.search(query, [PROJECT], bad)
 
 
 # -- ids

@@ -222,18 +222,20 @@ SERVER = parse_store("qdrant", {"url": "http://q:6333", "apiKeyEnv": "Q_KEY"})
 
 
 def test_the_broker_gets_what_the_environment_of_the_session_holds() -> None:
-    fields = chosen(SERVER, {"Q_KEY": "k"}).fields
+    fields, _ = chosen(SERVER, {"Q_KEY": "k"})
     assert StoreSpec.from_json(fields["store"]) == SERVER.resolved({"Q_KEY": "k"})
 
 
 def test_while_the_configuration_has_a_mistake_no_other_store_takes_its_place() -> None:
-    found = chosen(StoreSpec(), {}, ConfigError("no backend 'mem9'", hint="did you mean mem0?"))
-    assert found.problem is not None and "no backend 'mem9' (did you mean mem0?)" in found.note
+    _, problem = chosen(
+        StoreSpec(), {}, ConfigError("no backend 'mem9'", hint="did you mean mem0?")
+    )
+    assert problem is not None and problem.line == "no backend 'mem9' (did you mean mem0?)"
 
 
 def test_a_searcher_without_a_file_cannot_be_made_elsewhere() -> None:
-    assert isinstance(chosen(StoreSpec("searcher"), {}).problem, ConfigError)
-    assert chosen(StoreSpec("custom", {}, "/c.py", "s"), {}).problem is None
+    assert isinstance(chosen(StoreSpec("searcher"), {})[1], ConfigError)
+    assert chosen(StoreSpec("custom", {}, "/c.py", "s"), {})[1] is None
 
 
 class Broker:
@@ -368,8 +370,11 @@ class Rig:
         self.notes: list[str] = []
         self._error = error
         self.words = LastWords(
-            config, environ or {}, MemoryGate(self), self.notes.append, project=project
+            config, environ or {}, MemoryGate(self), cast(FeatureParts, self), project=project
         )
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         self.asked.append((op, fields))

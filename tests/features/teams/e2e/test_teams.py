@@ -47,6 +47,7 @@ def test_a_team_is_started_once_works_and_is_merged_at_its_end(repo: Path) -> No
     with Wrapped.directly([*RELAY, "up"]) as up:
         up.wait_for(r"Alice: .*start them\?")
         up.type("y\n")
+        up.wait_for(r"Alice +starting\S*\s+Bob +starting")
         up.wait_for(r"Alice\S* +idle .* relay/Alice +\.relay/worktrees/Alice\s+Bob .* idle")
         assert up.wait() == 0
     worktree = repo / ".relay" / "worktrees" / "Alice"
