@@ -202,11 +202,10 @@ def _kept(home: Home, file: ConfigFile, trusted: bool) -> Manifest:
 def _refused(file: ConfigFile, mistakes: list[str], end: str) -> ConfigError:
     """Say every mistake, a line each; the error that ends the verb."""
     details: dict[str, object] = {"mistakes": mistakes}
-    if len(mistakes) == 1:
-        return ConfigError(f"{mistakes[0]}; {end}", details=details)
     for line in mistakes:
         output.note(line)
-    return ConfigError(f"{file.path} has {len(mistakes)} mistakes, {end}", details=details)
+    many = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+    return ConfigError(f"{file.path} has {many}, {end}", details=details)
 
 
 # -- config show, config check
@@ -386,7 +385,7 @@ def _print_record(record: dict[str, Any]) -> None:
 
 
 def _table(value: dict[str, object]) -> str:
-    return ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
+    return ", ".join(f"{name} {_shown(item)}" for name, item in value.items() if item != {})
 
 
 def _shown(item: object) -> str:

@@ -112,6 +112,14 @@ patterns = {"broadcast": print}
 """
 
 
+def mistake(relay: Verb, *words: str) -> str:
+    """The one mistake for which a verb refuses the file."""
+    with pytest.raises(ConfigError, match="has a mistake, so it") as refused:
+        relay(*words)
+    [line] = cast(list[str], refused.value.details["mistakes"])
+    return line
+
+
 def test_trust_names_every_mistake_with_its_line_and_trusts_nothing(
     relay: Verb, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,16 +142,16 @@ def test_trust_names_every_mistake_with_its_line_and_trusts_nothing(
     ("text", "why"),
     [
         ("import os\nos._exit(0)\n", "ended the process"),
+        ("import relay\n@relay.pattern('x')\ndef x(): ...\n", "from relay import Relay"),
         ("x = 1\nimport there_is_none\n", ":2: it imports 'there_is_none'"),
         ("hooks = {'idle': {'command': ['x'], 'files': ['rules']}}\n", "cannot read"),
     ],
-    ids=["ends its process", "import", "missing file"],
+    ids=["ends its process", "import relay", "import", "missing file"],
 )
 def test_what_cannot_load_is_not_trusted(relay: Verb, text: str, why: str) -> None:
     path = Path(CONFIG_NAME).absolute()
     path.write_text(text)
-    with pytest.raises(ConfigError, match=re.escape(why)):
-        relay("trust")
+    assert why in mistake(relay, "trust")
     assert not is_trusted(Home.from_env(), str(path), read_config(str(path)).sha256)
 
 
@@ -242,8 +250,7 @@ routes = {{"mine": {{"kind": []}}}}
     assert "did you mean 'idle_seconds'" in lines[0] and "'on_failure'" in lines[1]
     assert not ran.exists()
     Path(CONFIG_NAME).write_text("config = {'hooks': {'before_tol': print}}\n")
-    with pytest.raises(ConfigError, match="unknown event 'before_tol'"):
-        relay("config", "check")
+    assert "unknown event 'before_tol'" in mistake(relay, "config", "check")
 
 
 def test_show_masks_the_secrets_of_memory(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,11 +269,9 @@ def test_show_masks_the_secrets_of_memory(relay: Verb, capsys: pytest.CaptureFix
 
 def test_check_finds_mistakes_in_memory(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
     Path(CONFIG_NAME).write_text("config = {'memory': {'backend': 'mem1'}}\n")
-    with pytest.raises(ConfigError, match="no backend 'mem1'.*mem0"):
-        relay("trust")
+    assert "no backend 'mem1' (did you mean 'mem0'?)" in mistake(relay, "trust")
     trusted(Home.from_env(), CONFIG_NAME)  # by a relay that knew this backend
-    with pytest.raises(ConfigError, match="no backend 'mem1'.*mem0"):
-        relay("config", "check")
+    assert "no backend 'mem1' (did you mean 'mem0'?)" in mistake(relay, "config", "check")
     memory = {"backend": "qdrant", "config": {"url": "http://q", "apiKeyEnv": "NOT_SET_HERE"}}
     Path(CONFIG_NAME).write_text(f"config = {{'memory': {memory!r}}}\n")
     relay("trust")

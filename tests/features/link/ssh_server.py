@@ -9,15 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-asyncssh = pytest.importorskip("asyncssh", reason="a package of the test extras is not installed")
-
 
 class SshServer:
     """Listens on a port of 127.0.0.1: runs commands with ``env``, and forwards connections."""
 
     def __init__(self, root: Path, env: dict[str, str]) -> None:
+        import asyncssh  # not among the packages of the quick tests, which read this file
+
         root.mkdir()
         host_key, key = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
         host_key.write_private_key(root / "host_key")
@@ -55,6 +53,7 @@ class SshServer:
 
 async def serve(root: Path, env: dict[str, str], port: int) -> None:
     """Serve for ever."""
+    import asyncssh
 
     async def run(process: Any) -> None:
         command = ["sh", "-c", process.command]
