@@ -118,7 +118,7 @@ async def test_who_is_not_there_cannot_be_asked(home: Home) -> None:
         assert isinstance(unknown, NotFound)
         assert "no agent is called An" in unknown.message and "Ann" in unknown.hint
         gone = await error_of(bench.ask(agent="Bob"))
-        assert gone.code == "no_session" and "Bob does not run" in gone.message
+        assert gone.code == "no_session" and "Bob is not running" in gone.message
         as_eve: Json = {"from": "Eve"}
         await bench.person.client.request(SEND, to="Ann", body="x", **as_eve)
         assert "Eve is a person" in (await error_of(bench.ask(agent="eve"))).message
