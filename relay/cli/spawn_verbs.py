@@ -153,7 +153,10 @@ def resume_verb(options: Any) -> int:
         how = "in its last conversation" if row.get("conversation") else "started afresh"
         output.data(f"{row['name']}: {row.get('error') or ', '.join((str(row['state']), how))}")
     if not rows:
-        output.note("no agent has lost its terminal; relay resume NAME brings back one that ended")
+        output.note(
+            "no spawned agent has lost its terminal; relay resume NAME brings back one that ended,"
+            " or says how one goes on that ran in a terminal of yours"
+        )
     return worst
 
 
