@@ -201,7 +201,7 @@ class ServiceProcess(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.writelines(self._early)
+        transport.write(b"".join(self._early))
         self._early.clear()
         if self._finished:
             transport.write_eof()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def test_hostile_sql_is_refused_and_changes_nothing(
 
 def test_the_hashes_of_tokens_are_not_shown(relay: Run, broker_home: Home) -> None:
     worked(broker_home, 1)
-    with sqlite3.connect(broker_home.ledger) as db:
+    with closing(sqlite3.connect(broker_home.ledger)) as db, db:
         db.execute(
             "INSERT INTO agents (name, person, kind, token_hash, state, since_ms, last_seen_ms)"
             " VALUES ('Ann', 0, 'x', 'secret', 'gone', 1, 1)"

@@ -127,7 +127,7 @@ def cut(path: Path) -> None:
 
 def overwrite(path: Path) -> None:
     """A page of the messages that is not the first one."""
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         [[root]] = db.execute("SELECT rootpage FROM sqlite_master WHERE name='events'")
     db.close()
     with open(path, "r+b") as file:
@@ -165,7 +165,7 @@ def test_the_command_that_is_named_finds_every_row_that_is_left(
     subprocess.run(["sh", "-c", use.partition(" && ")[2]], check=True)
     left = bodies_by_hand(aside, set(bodies))
     assert 800 < len(left) < len(bodies)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         found = {row[0] for row in db.execute("SELECT body FROM events")}
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     db.close()

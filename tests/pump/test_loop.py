@@ -212,7 +212,8 @@ def test_the_agents_signals_are_as_without_relay(outer: Outer) -> None:
     outer.wrap("sh", "-c", grep)
     outer.until(b"END")
     outer.wait()
-    assert outer.seen.count(b"0000000000000000") == 2, outer.seen
+    without = subprocess.check_output(["sh", "-c", grep]).replace(b"\n", b"\r\n")
+    assert without in outer.seen
 
 
 def test_environment_and_descriptors_do_not_leak(outer: Outer, tmp_path: Path) -> None:

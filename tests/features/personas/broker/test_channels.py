@@ -84,7 +84,7 @@ Json = dict[str, Any]
 
 
 def rows(home: Home, query: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(home.ledger) as db:
+    with closing(sqlite3.connect(home.ledger)) as db:
         return db.execute(query).fetchall()
 
 

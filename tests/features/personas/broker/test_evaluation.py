@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def config(served: None, configure: Configure) -> Configure:
 
 
 def rows(home: Home, query: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(home.ledger) as db:
+    with closing(sqlite3.connect(home.ledger)) as db:
         return db.execute(query).fetchall()
 
 
