@@ -291,8 +291,9 @@ def _not_spawned(home: Home, name: str) -> NotFound:
         wanted = Spawn(name, words, row["cwd"] or "", (), conversation=row["conversation"])
         words = _words_of(home, wanted)
     return NotFound(
-        f"{name} ran in a terminal of yours, in {row['cwd']}; relay resumes what it has spawned",
-        hint=f"go on with it there: relay wrap --name {name} -- {' '.join(words)}",
+        f"{name} ran in a terminal of yours, in {row['cwd']}; relay resume brings back only agents"
+        " that relay spawned",
+        hint=f"continue it there: relay wrap --name {name} -- {' '.join(words)}",
     )
 
 

@@ -360,7 +360,7 @@ def _explained(file: ConfigFile, error: BaseException) -> tuple[ConfigError, int
         what = f"{type(error).__name__}: {error}"
         hint = "correct this line, then: relay config check"
         if isinstance(error, AttributeError) and error.obj is sys.modules["relay"]:
-            hint = "what registers is a Relay: from relay import Relay; relay = Relay()"
+            hint = "begin with: from relay import Relay; relay = Relay()"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file.path]
     if not frames:
         return ConfigError(what, hint=hint), None

@@ -150,7 +150,7 @@ class Trace:
         except OSError as error:
             raise TraceFailed(
                 f"the trace {self.path} cannot be used: {error.strerror or error}",
-                hint="look what is there; no agent writes in this project until it can be used",
+                hint="look at what is there; no agent writes in this project until it can be used",
             ) from error
 
     def _open(self, flags: int) -> int:

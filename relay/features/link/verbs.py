@@ -46,7 +46,7 @@ def add(verbs: Parser) -> None:
     )
     join.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
     join.set_defaults(run=join_verb)
-    use = group.add_parser("use", help="write by a server of NATS that you have")
+    use = group.add_parser("use", help="use a NATS server that you have already")
     use.add_argument(
         "urls",
         nargs="?",
@@ -172,8 +172,8 @@ def use_verb(options: Any) -> int:
     if options.json:
         output.as_json(used)
         return 0
-    output.data(f"this machine is {used['name']}, and writes by {used['server']}")
-    output.note("others that use it, too, are in relay link within ten seconds")
+    output.data(f"this machine is {used['name']}, and uses {used['server']}")
+    output.note("relay link shows the other machines that use it within ten seconds")
     return 0
 
 
