@@ -27,7 +27,7 @@ def add(verbs: Parser) -> None:
         "link",
         "relay link new                  (prints a code; then, on the other machine:)\n"
         "  relay link join relay1:…\n"
-        "  relay link join ssh://me@server (instead of both, where ssh gets there)\n"
+        "  relay link join ssh://me@server (instead of both, if you can ssh to it)\n"
         '  relay send Bob@server "are you there?"',
         "Agents on several machines write to each other. See docs/many-machines.md.",
     ).add_subparsers(metavar="list|new|join|use|allow|remove", alone="list")
@@ -37,7 +37,7 @@ def add(verbs: Parser) -> None:
     new.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
     new.add_argument("--address", metavar="HOST[:PORT]", help="where others reach this machine")
     new.set_defaults(run=new_verb)
-    join = group.add_parser("join", help="join the link that a code is for, or of ssh://USER@HOST")
+    join = group.add_parser("join", help="join a link by its code, or the one of ssh://USER@HOST")
     join.add_argument(
         "code",
         metavar="CODE",
