@@ -27,7 +27,8 @@ from relay.config.load import (
 )
 from relay.config.manifest import Manifest, read_manifest, write_manifest
 from relay.config.mistakes import Mistakes
-from relay.config.settings import check_spelling
+from relay.config.settings import plain_values
+from relay.config.source_check import check_source, idle_names
 from relay.config.trust import (
     CONFIG_NAME,
     GONE,
@@ -257,11 +258,10 @@ def run_check(args: Options) -> int:
                 warnings = _warnings(loaded)
                 said = f"no mistake found (patterns: {len(patterns)}, hooks: {len(hooks)})"
             else:
-                check_spelling(file.data, mistakes)
+                check_source(file.data, mistakes)
                 mistakes.check()
-                warnings = ["it is not trusted, so it did not run: syntax and keys were checked"]
-                said = "no mistake found in its syntax and keys; it did not run, because it is not"
-                said += " trusted"
+                warnings = idle_names(file.data)
+                said = "no mistake found; it did not run, because it is not trusted"
         except ConfigError as error:
             raise _refused(file, mistakes_of(error), "so it cannot be used") from None
         record |= {"executed": trusted, "patterns": patterns, "hooks": hooks, "warnings": warnings}
@@ -269,11 +269,10 @@ def run_check(args: Options) -> int:
         output.as_json(record)
         return 0
     output.data(f"{file.path}: {said}")
-    if not trusted:
-        output.note(f"To let it run: relay trust {shlex.quote(file.path)}")
-        return 0
     for warning in warnings:
         output.note(f"! {warning}")
+    if not trusted:
+        output.note(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
 
 
@@ -346,8 +345,13 @@ def _record(
         "mcp": settings.mcp,
         "task": settings.task,
     }
+    values |= plain_values(settings) | ({"may": dict(settings.may)} if settings.may else {})
     for setting in settings_door.settings():
-        if (shown := setting.shown(settings.of(setting))) is not None:
+        value = settings.of(setting)
+        shown = setting.shown(value)
+        if shown is None and setting.key in loaded.origins:
+            shown = setting.summary(setting.kept(value))
+        if shown is not None:
             values[setting.key] = shown
     return {
         "path": file.path if file is not None else None,
@@ -377,6 +381,8 @@ def _print_record(record: dict[str, Any]) -> None:
         value = "-" if entry["value"] is None else entry["value"]
         if isinstance(value, dict):
             value = _table(value)
+        elif isinstance(value, list):
+            value = _names(value)
         output.data(f"{key:<13} {value}  ({entry['from']})")
     for warning in record["warnings"]:
         output.note(f"! {warning}")
@@ -389,4 +395,6 @@ def _table(value: dict[str, object]) -> str:
 
 
 def _shown(item: object) -> str:
+    if isinstance(item, list) and all(isinstance(one, str) for one in item):
+        return " ".join(item) or "-"
     return json.dumps(item, ensure_ascii=False) if isinstance(item, dict) else str(item)
