@@ -28,7 +28,7 @@ from relay.config.load import (
 from relay.config.manifest import Manifest, read_manifest, write_manifest
 from relay.config.mistakes import Mistakes
 from relay.config.settings import plain_values
-from relay.config.source_check import check_source, idle_names
+from relay.config.static_check import check_source, idle_names
 from relay.config.trust import (
     CONFIG_NAME,
     GONE,
@@ -47,11 +47,12 @@ from relay.config.trust import (
     untrust,
     user_config,
 )
-from relay.core.errors import ConfigError, NotFound, UsageError
+from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
 from relay.core.files import changed_files
-from relay.core.paths import Home
+from relay.core.paths import Home, is_within
 from relay.core.processes import own_place
 from relay.hooks.hook_files import is_hook_file
+from relay.protocol.agent_ops import AGENTS
 
 #: Stands for the names that a file registers when it runs.
 UNKNOWN = "(known when it runs)"
@@ -98,6 +99,7 @@ def run_trust(args: Options) -> int:
         return _revoke(home, args)
     file = _file(args.path)
     changed = _changes(home, file)
+    is_new = not args.show and bool(changed or not is_trusted(home, file.path, file.sha256))
     runs: list[str] = []
     seen: Examined | None = None
     if door.file_of_feature(file) or is_hook_file(file.path, file.data):
@@ -160,9 +162,33 @@ def run_trust(args: Options) -> int:
         output.note(f"! {line}")
     if UNKNOWN in found.patterns:
         output.note(f"! {_UNTOLD if trusted else _UNREAD}")
+    if is_new:
+        _tell_of_agents(home, file)
     if args.show and not trusted:
         output.note(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
+
+
+def _tell_of_agents(home: Home, file: ConfigFile) -> None:
+    """Name the agents that run already: each keeps what it was started with."""
+    folder = os.path.dirname(file.path)
+    try:
+        with connect(home, start=False) as client:
+            rows = client.request(AGENTS)["agents"]
+    except RelayError:
+        return  # no broker, so no agent
+    names = [
+        row["name"]
+        for row in rows
+        if row["pid"] is not None
+        and (file.path == user_config() or is_within(row["cwd"] or "", folder))
+    ]
+    if names:
+        one = len(names) == 1
+        output.note(
+            f"{', '.join(names)} {'runs' if one else 'run'} with the earlier configuration:"
+            f" start {'it' if one else 'them'} again to use this one"
+        )
 
 
 def trust_file(home: Home, file: ConfigFile) -> None:

@@ -32,7 +32,7 @@ from relay.config.settings import (
     plain_values,
     without,
 )
-from relay.config.source_check import idle_names
+from relay.config.static_check import idle_names
 from relay.config.trust import (
     DAMAGED,
     TRUSTED,

@@ -9,7 +9,7 @@ import pytest
 
 from relay.cli import config_verbs
 from relay.cli.init_verb import TEMPLATE
-from relay.config.trust import CONFIG_NAME, is_trusted, read_config
+from relay.config.trust import CONFIG_NAME, is_trusted, read_config, user_config
 from relay.core.errors import ConfigError, NotFound, RelayError
 from relay.core.paths import Home
 from tests.cli.verbs import Verb, printed_json, verbs_of
@@ -198,6 +198,23 @@ def test_show_says_where_each_value_comes_from(
     captured = capsys.readouterr()
     assert "changed" in captured.out
     assert "relay trust" in captured.err
+
+
+def test_show_lists_whatever_is_set(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
+    own = Path(user_config())
+    own.parent.mkdir(parents=True)
+    own.write_text("config = {'notify': {'bell': False, 'quiet': '22:00-07:00'}}\n")
+    Path(CONFIG_NAME).write_text("config = {'mcp': True, 'may': {'Bob': ['peek']}, 'timeout': 9}\n")
+    relay("trust", str(own))
+    assert "notify        desktop, quiet 22:00-07:00\n" in capsys.readouterr().out
+    relay("trust")
+    assert "settings      timeout 9.0, mcp True\n" in capsys.readouterr().out
+    relay("config")
+    here = Path(CONFIG_NAME).absolute()
+    shown = capsys.readouterr().out
+    for line in (f"mcp           True  ({here})", f"may           Bob peek  ({here})"):
+        assert line in shown
+    assert f"notify        desktop, quiet 22:00-07:00  ({own})" in shown
 
 
 def test_check_runs_only_what_is_trusted(
