@@ -234,12 +234,11 @@ class Steps:
         ) as process:
             for line in process.stdout or ():
                 output.append(line)
-                # pip's words, such as "Collecting numpy>=1.26 (from relay-wrap==0.1.0)".
-                verb, _, object_ = line.strip().partition(" ")
-                if verb in ("Collecting", "Downloading"):
-                    self._show(f"… {verb.lower()} {object_.partition(' (')[0]}")
-                elif "Retrying (" in line:
-                    self._show("… no answer from the package index, trying again")
+                # pip's words, such as "Collecting numpy>=1.26 (from relay-wrap==0.1.0)" and
+                # "Installing build dependencies: started".
+                words = line.strip().partition(" (")[0].partition(":")[0]
+                if words.startswith(("Collecting", "Downloading", "Installing", "Building")):
+                    self._show(f"… {words[0].lower()}{words[1:]}")
         if process.returncode:
             self._show("failed", "\n")
             for words, cause in CAUSES.items():

@@ -38,8 +38,8 @@ Start two agents, each in a terminal of its own:
     relay wrap --name Alice -- claude
     relay wrap --name Bob -- codex         (or gemini, opencode, any program)
 
-Tell Alice: "ask Bob to say hello". In a third terminal, `relay` shows them both.
-`relay doctor` says what works on this machine.\
+Tell Alice "ask Bob to say hello". `relay` in a third terminal shows them both,
+and `relay doctor` what works on this machine.\
 """
 
 
