@@ -104,7 +104,7 @@ class _Panes(UIControl):
     def __init__(self, state: ConsoleState) -> None:
         self._state = state
         self._signs = ASCII if only_ascii() else UNICODE
-        self.painted = Painted([], (), (True, True))
+        self.painted = Painted([], (), (True, True), ())
         self.height = 0
 
     def create_content(self, width: int, height: int) -> UIContent:
@@ -124,11 +124,23 @@ class _Panes(UIControl):
             self._state.scroll(way * max(1, rows))
 
     def mouse_handler(self, mouse_event: MouseEvent) -> NotImplementedOrNone:
-        """The wheel scrolls. Without this a terminal makes arrows of it, which choose an agent."""
-        way = _WHEEL.get(mouse_event.event_type)
-        if way is None:
+        """The wheel scrolls: without this a terminal makes arrows of it, which choose an agent. A
+        click chooses an agent, and opens the one that is chosen, or an item."""
+        if way := _WHEEL.get(mouse_event.event_type):
+            self.scroll(way, WHEEL_ROWS)
+            return None
+        if mouse_event.event_type is not MouseEventType.MOUSE_UP:
             return NotImplemented
-        self.scroll(way, WHEEL_ROWS)
+        at = mouse_event.position
+        for row, columns, agent, item in self.painted.places:
+            if at.y != row or at.x >= columns:
+                continue
+            if item in self._state.items:
+                self._state.answer(item)
+            elif agent == self._state.chosen:
+                self._state.open_chosen()
+            elif agent in self._state.agents:
+                self._state.chosen = agent
         return None
 
 
@@ -302,6 +314,8 @@ class FullScreen:
         key("f1")(lambda: self._local(OwnVerb("help")))
         empty = Condition(lambda: not self._buffer.text)
         keys.add("?", eager=True, filter=empty)(lambda event: self._local(OwnVerb("help")))
+        command = Condition(lambda: not self._buffer.text and not state.answering)
+        keys.add(":", eager=True, filter=command)(lambda event: self._buffer.insert_text("/"))
         shown = Condition(lambda: not self._buffer.text and state.beside == "screen")
         keys.add("left", eager=True, filter=shown)(lambda event: self._pan(-PAN))
         keys.add("right", eager=True, filter=shown)(lambda event: self._pan(PAN))
@@ -334,8 +348,15 @@ class FullScreen:
         self._state.pan = max(0, min(self._state.pan + columns, most))
 
     def _back(self) -> None:
-        if self._buffer.text.startswith(_CHOOSING):
+        """A command that is typed goes first; a message stays."""
+        text = self._buffer.text
+        if text.startswith(_CHOOSING):
             self._stop_choosing()
+        elif text.startswith("/") or text == "q":
+            self._buffer.reset()
+            self._state.say("")
+        elif self._buffer.complete_state:
+            self._buffer.cancel_completion()
         else:
             self._state.back()
 
@@ -368,6 +389,8 @@ class FullScreen:
                 state.answering = ""
             return bool(state.answering) or not answers
         match asked:
+            case None:
+                state.open_chosen()
             case BrokerRequest():
                 state.beside = "" if state.beside == "help" else state.beside
                 self._link.ask(asked)
@@ -394,9 +417,7 @@ class FullScreen:
                 state.page, state.answering = 0, ""
                 state.beside = "" if state.beside == "help" else "help"
             case "screen":
-                state.answering = ""
-                shown = state.beside == "screen" and not asked.rest
-                state.beside = "" if shown else "screen"
+                state.show_screen(again=bool(asked.rest))
             case "whole":
                 state.whole = not state.whole
             case "only":

@@ -363,8 +363,26 @@ class ConsoleState:
         """Answer the oldest item, then the next one, and after the last one none."""
         ids = list(self.items)
         at = ids.index(self.answering) + 1 if self.answering in ids else 0
-        self.answering = ids[at] if at < len(ids) else ""
-        self.page = 0
+        self.answer(ids[at] if at < len(ids) else "")
+
+    def answer(self, item_id: str) -> None:
+        """Show this item in full; what is typed answers it. "": none."""
+        self.answering, self.page = item_id, 0
+
+    def open_chosen(self) -> None:
+        """What the chosen agent asks, or else its screen."""
+        if self.answering or not self.chosen:
+            return
+        item = self.item_of(self.chosen)
+        if item is None:
+            self.show_screen()
+        else:
+            self.answer(item["id"])
+
+    def show_screen(self, again: bool = False) -> None:
+        """The screen of the chosen agent; hide it where it is shown, unless ``again``."""
+        self.answering = ""
+        self.beside = "" if self.beside == "screen" and not again else "screen"
 
     def scroll(self, rows: int) -> None:
         """Up by so many rows of what can be scrolled, or down; at its end the traffic is live."""

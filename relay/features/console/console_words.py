@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.core.errors import NotFound, UsageError, did_you_mean
+from relay.core.errors import NotFound, UsageError, did_you_mean, nearest
 from relay.core.visible import visible
 from relay.features.console.console_state import FINAL, ConsoleState
 from relay.protocol.agent_ops import ASK
@@ -152,8 +152,16 @@ def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
                 return RelayVerb((verb, *shlex.split(rest)))
             except ValueError as error:
                 raise UsageError(f"a quotation mark is not closed: {error}") from None
-    hint = _ANSWERS if verb in _GONE else did_you_mean(verb, {*OWN, *verbs})
-    raise UsageError(f"there is no verb /{verb}", hint=hint)
+    if verb in _GONE:
+        raise UsageError(f"there is no command /{verb} any more", hint=_ANSWERS)
+    known = sorted({*OWN, *verbs})
+    begun = [name for name in known if name.startswith(verb)]
+    if len(begun) == 1 and begun[0] in OWN:
+        return _verb(begun[0], rest, state, verbs)
+    near = begun if verb else []
+    near = near[:6] or [name for name in (nearest(verb, known),) if name]
+    hint = f"did you mean /{' or /'.join(near)}?" if near else "Tab after / lists them"
+    raise UsageError(f"there is no command /{verb}", hint=hint)
 
 
 def _answer(rest: str, first: str, more: str, state: ConsoleState) -> BrokerRequest:

@@ -19,6 +19,7 @@ from relay.features.console.console_words import (
 )
 from relay.protocol.item_ops import ITEM_ANSWER
 from relay.protocol.message_ops import SEND
+from relay.screen.dialogs import ABOVE
 
 pytestmark = pytest.mark.unit
 
@@ -113,9 +114,35 @@ def test_of_a_flood_that_is_held_the_reason_stands_once_and_nobody_has_it_unread
         state.apply([said(f"02{number}", "Bob", ["Carol"], f"message {number}")])
         state.apply([delivery(f"02{number}", "Carol", "held", "too many")])
     text = "\n".join(shown(state, 80, 30))
-    assert text.count("held (too many)") == 1 and "message 0" in text and "Carol (" not in text
+    assert text.count("held (too many)") == 1 and "Carol (" not in text
+    assert text.count("Bob → Carol: message") == 1 and "message 8" in text
+    assert "the same for earlier ones" in text and "All green" in text
+    state.whole = True
+    assert "\n".join(shown(state, 80, 30)).count("Bob → Carol: message") == 9
     state.apply([delivery("020", "Carol", "queued")])
     assert "Carol (1)" in "\n".join(shown(state, 80, 30))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40), (40, 15)], ids=lambda s: f"{s[0]}")
+def test_what_a_click_chooses_is_what_stands_there(
+    state: ConsoleState, size: tuple[int, int]
+) -> None:
+    state.apply([{"what": "agent", **agent(f"W{n}")} for n in range(40)])
+    painted = paint(state, *size, NOW)
+    for row, columns, name, id_ in painted.places:
+        text = "".join(piece for _, piece in painted.rows[row])
+        asks = text.startswith("? ") and state.items[id_]["agent"] in text if id_ else True
+        assert asks and columns <= size[0]
+        if name and not text.startswith("   "):
+            assert text[1:].startswith(name)
+    assert {"Bob", "q-1"} <= {part for *_, name, id_ in painted.places for part in (name, id_)}
+
+
+def test_of_a_question_whose_beginning_may_be_missing_the_end_is_listed(
+    state: ConsoleState,
+) -> None:
+    state.items["q-1"] = {**QUESTION, "what": f"{ABOVE}\n{'old ' * 60}\nDelete all?"}
+    assert "Delete all? [1 Yes" in "\n".join(shown(state, 80, 24))
 
 
 def test_a_screen_is_shown_in_its_colours_and_without_its_bytes(state: ConsoleState) -> None:
@@ -147,7 +174,7 @@ def test_a_wider_screen_is_moved_over_and_shown_as_it_is(state: ConsoleState) ->
     state.screen = styled_rows_shown([[(row, {})]])
     text = "\n".join(shown(state, 60, 24))
     assert "\u276f say @relay:Bob hi \ue0b0 漢" in text and "the end" not in text
-    assert f"screen of {state.chosen}, columns 1 to 60 of 89" in text
+    assert f"screen of {state.chosen} (← → columns 1 to 60 of 89)" in text
     state.pan = paint(state, 60, 24, NOW).pan_max
     text = "\n".join(shown(state, 60, 24))
     assert "the end" in text and "columns 30 to 89 of 89" in text
@@ -262,9 +289,11 @@ def test_verbs_of_relay_get_the_terminal_and_mistakes_say_what_to_do(state: Cons
     assert read("/peek Bob", state, VERBS) == OwnVerb("screen", "Bob")
     assert read('/attach "Bob" --x', state, VERBS) == RelayVerb(("attach", "Bob", "--x"))
     assert read("  ", state, VERBS) is None
+    assert read("/sc Bob", state, VERBS) == OwnVerb("screen", "Bob")
     state.chosen = "Bob"
     mistakes = {
-        "/atach x": "attach",
+        "/atach x": "/attach",
+        "/s": "/screen or /send or /status",
         "/answer 1": "NAME",
         "@Bob": "text",
         "2": "/answer Bob 2",
