@@ -464,7 +464,7 @@ class _View:
                 keys = "Lt Rt" if self.signs is ASCII else "← →"
                 ways.append(f"{keys} columns {first + 1} to {first + width} of {wide}")
             if state.can_attach:
-                ways.append("/attach")
+                ways.append("/attach, Ctrl-\\ d comes back")
             if ways:
                 title += f" ({', '.join(ways)})"
             return title, shown, 0
