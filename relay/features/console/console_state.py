@@ -359,6 +359,7 @@ class ConsoleState:
             return
         at = names.index(self.chosen) + step if self.chosen in names else 0
         self.chosen = names[max(0, min(at, len(names) - 1))]
+        self.lift = 0
 
     def answer_next(self) -> None:
         """Answer the oldest item, then the next one, and after the last one none."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from relay.core.visible import NEEDY, age, cells, columns_of, cut, tone, visible, visible_lines
@@ -485,9 +486,11 @@ class _View:
             self.at_end = (True, True) if kept else self.at_end
             return rows
         if not kept:
-            self.lift_max = len(rows) - height
+            # The gap above an input line at the screen's bottom must not be all that is seen.
+            rows = self._without_gaps(rows)
+            self.lift_max = max(0, len(rows) - height)
             last = len(rows) - min(self.state.lift, self.lift_max)
-            return rows[last - height : last]
+            return rows[max(0, last - height) : last]
         if height < 2:
             return rows[-height:]
         if kept >= height - 1:
@@ -499,6 +502,14 @@ class _View:
         self.at_end = (left == 0, first == 0)
         more = f"  PgDn: {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
         return [*text[first : first + room], [("class:dim", more)], *end]
+
+    def _without_gaps(self, rows: list[Row]) -> list[Row]:
+        """The rows, with one in place of three blank ones or more."""
+        kept: list[Row] = []
+        for blank, run in groupby(rows, lambda row: not any(text.strip() for _, text in row)):
+            part = list(run)
+            kept += [[("class:dim", self.signs.more)]] if blank and len(part) > 2 else part
+        return kept
 
     def _help(self, room: int) -> list[Row]:
         texts = help_texts(self.signs)

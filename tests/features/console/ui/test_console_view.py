@@ -201,6 +201,11 @@ def test_a_higher_screen_shows_its_end_and_can_be_scrolled(state: ConsoleState) 
     state.lift = paint(state, 80, 24, NOW).lift_max
     assert "line 0" in [line.strip() for line in shown(state, 80, 24)]
     assert paint(state, 200, 60, NOW).lift_max == 0  # there is room for all of it
+    # The gap above an input line at the bottom is one row where room is short.
+    state.lift = 0
+    texts = ["the answer", *[""] * 36, "────", "> ", "────"]
+    state.screen = styled_rows_shown([[(text, {})] for text in texts])
+    assert any(line.startswith("the answer") for line in shown(state, 80, 24))
 
 
 def test_only_agents_that_have_the_words_are_listed_until_esc(state: ConsoleState) -> None:
