@@ -114,7 +114,9 @@ def transcript_verb(options: Options) -> int:
             output.lines("\n".join(f"> {line}" for line in turn["prompt"].split("\n")))
         output.lines(turn["text"] + "\n")
     if not turns:
-        output.note(f"{options.name} has not said anything yet")
+        output.note(
+            f"{options.name} has said nothing since it was started; relay search finds more"
+        )
     return 0
 
 
