@@ -124,7 +124,7 @@ def receive(actor: Actor, out: Callable[[str], None]) -> None:
 
 
 def shortened(text: str) -> str:
-    """Without what relay says behind each message to a program that it told nothing at its start."""
+    """Without what relay says behind each message to a program that it could not brief."""
     said, closing, _ = text.partition(" (End of ")
     return f"{said} (…)" if closing else said
 
