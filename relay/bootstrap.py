@@ -156,7 +156,7 @@ def set_up(extras: set[str]) -> None:
     installed before stays, but where the clone was moved or Python was replaced: then nothing in
     .venv starts any more, and it is made anew."""
     stamp = VENV / ".relay-setup"
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + b"3").hexdigest()
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + b"4").hexdigest()
     done, place = [*(stamp.read_text().splitlines() if stamp.is_file() else []), "", ""][:2]
     there = set(done.split()[1:])
     broken = bool(done) and not (place in ("", str(VENV)) and starts(VENV / "bin" / "relay"))
@@ -173,12 +173,10 @@ def set_up(extras: set[str]) -> None:
     pip = pip_for(python)
     names = ",".join(sorted(extras))
     target = f"{ROOT}[{names}]" if names else str(ROOT)
-    # compat: a plain path entry; setuptools' import hook would cost 15 ms at every start.
-    editable = ["--config-settings", "editable_mode=compat", "-e", target]
     what = "relay" if names in ("", "all") else f"relay[{names}]"
     with steps.step(f"installing {what}"):
         options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-        steps.run([*pip, "install", *options, *editable])
+        steps.run([*pip, "install", *options, "-e", target])
     stamp.write_text(" ".join([wanted, *sorted(extras)]) + f"\n{VENV}\n")
 
 

@@ -107,7 +107,8 @@ def spawn_verb(options: Any) -> int:
         show_questions([made.name])
         return 0
     why = f" ({made.reason})" if made.reason else ""
-    output.note(f"{made.name} is {made.state}{why}; relay attach {made.name} shows it")
+    shows = f"relay attach {made.name} shows it, Ctrl-\\ d leaves it again"
+    output.note(f"{made.name} is {made.state}{why}; {shows}")
     return 0
 
 

@@ -89,6 +89,7 @@ def test_viewers_of_any_size_see_the_same_and_who_only_reads_types_nothing() -> 
     relay("spawn", "Bob", "--", *python(FULL))
     with viewer(80, 24) as one:
         sees(one, "size 80x24 typed <>")
+        assert one.picture(0).title == "Bob: Ctrl-\\ d leaves it"
         with viewer(60, 30, "--read-only") as other:
             for program in (one, other):
                 sees(program, "size 60x24 typed <>")

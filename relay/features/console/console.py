@@ -53,6 +53,7 @@ from relay.features.console.console_words import (
     completions,
     read,
 )
+from relay.protocol.message_ops import SEND
 from relay.ui.watching import AsyncWatching
 
 if TYPE_CHECKING:
@@ -119,9 +120,13 @@ class _Panes(UIControl):
         return UIContent(line, line_count=len(rows), cursor_position=Point(0, 0), show_cursor=False)
 
     def scroll(self, way: int, rows: int) -> None:
-        """Up (1) or down (-1) by so many rows, to its end at most."""
-        if not self.painted.at_end[way > 0]:
-            self._state.scroll(way * max(1, rows))
+        """Up (1) or down (-1) by so many rows, to its end at most: an agent's screen where some of
+        it is hidden, else what stands beside it."""
+        step = way * max(1, rows)
+        if self.painted.lift_max:
+            self._state.lift = max(0, min(self._state.lift + step, self.painted.lift_max))
+        elif not self.painted.at_end[way > 0]:
+            self._state.scroll(step)
 
     def mouse_handler(self, mouse_event: MouseEvent) -> NotImplementedOrNone:
         """The wheel scrolls: without this a terminal makes arrows of it, which choose an agent. A
@@ -393,6 +398,8 @@ class FullScreen:
                 state.open_chosen()
             case BrokerRequest():
                 state.beside = "" if state.beside == "help" else state.beside
+                if asked.op == SEND:
+                    state.newest()
                 self._link.ask(asked)
             case OwnVerb():
                 self._local(asked)

@@ -102,6 +102,7 @@ class ConsoleState:
         self.screen_of = ""
         self.screen_why = ""  # why there is none
         self.pan = 0  # its columns that are left of the pane
+        self.lift = 0  # its rows that are below the pane
         self.can_attach = False  # whether its terminal can be shown here
         #: What the listed agents have in their names, programs, folders and the like, "": all.
         self.wanted = ""
@@ -358,6 +359,7 @@ class ConsoleState:
             return
         at = names.index(self.chosen) + step if self.chosen in names else 0
         self.chosen = names[max(0, min(at, len(names) - 1))]
+        self.lift = 0
 
     def answer_next(self) -> None:
         """Answer the oldest item, then the next one, and after the last one none."""
@@ -381,7 +383,7 @@ class ConsoleState:
 
     def show_screen(self, again: bool = False) -> None:
         """The screen of the chosen agent; hide it where it is shown, unless ``again``."""
-        self.answering = ""
+        self.answering, self.lift = "", 0
         self.beside = "" if self.beside == "screen" and not again else "screen"
 
     def scroll(self, rows: int) -> None:
@@ -395,10 +397,14 @@ class ConsoleState:
         if not self.scrolled:
             self.until = None
 
+    def newest(self) -> None:
+        """Show the newest traffic again."""
+        self.until, self.scrolled = None, 0
+
     def search(self, sought: str, rows: list[Json] | None) -> None:
         """Show the rows of ``history`` that were found; None: the live traffic again."""
         self.searched = visible(sought)
-        self.until, self.scrolled = None, 0
+        self.newest()
         if rows is None:
             self.found = None
             return
@@ -414,7 +420,7 @@ class ConsoleState:
         elif self.found is not None:
             self.search("", None)
         elif self.scrolled or self.until is not None:
-            self.until, self.scrolled = None, 0
+            self.newest()
         elif self.beside:
             self.beside = ""
         elif self.wanted:

@@ -186,7 +186,8 @@ def _tell_up(rows: list[Json], in_json: bool) -> int:
         remarks=[row["reason"] or None for row in rows],
     )
     if not failed and rows:
-        output.note(f"relay attach {rows[0]['name']} shows one; relay down ends them")
+        name = rows[0]["name"]
+        output.note(f"relay attach {name} shows one, Ctrl-\\ d leaves it; relay down ends them")
     if asking := [row["name"] for row in rows if row["state"] == "blocked"]:
         show_questions(asking)
     return EXIT_FAILED if failed else 0
