@@ -106,8 +106,9 @@ def because(row: Mapping[str, object]) -> str | None:
     return f"({row['reason']})" if row["reason"] else None
 
 
-def prose(text: str) -> None:
-    """Print lines of words; those that are wider than the terminal go on below, indented."""
+def prose(text: str, under: int = 0) -> None:
+    """Print lines of words; those that are wider than the terminal go on below, indented: by two
+    columns more than they are, or at the column ``under``."""
     width = columns()
     for line in text.splitlines():
         if width is None or columns_of(line) <= width:
@@ -115,7 +116,7 @@ def prose(text: str) -> None:
             continue
         import textwrap
 
-        below = " " * (len(line) - len(line.lstrip()) + 2)
+        below = " " * (min(under, width // 2) or len(line) - len(line.lstrip()) + 2)
         words = textwrap.TextWrapper(width, subsequent_indent=below, break_long_words=False)
         words.break_on_hyphens = False
         for part in words.wrap(line):

@@ -117,10 +117,16 @@ def receive(actor: Actor, out: Callable[[str], None]) -> None:
     actor.open = bool(data)
     *lines, actor.partial = (actor.partial + data).split(b"\n")
     for line in lines:
-        text = line.decode("utf-8", "replace").rstrip("\r")
+        text = shortened(line.decode("utf-8", "replace").rstrip("\r"))
         if text.strip():
             for row in folded(text, table.columns()):
                 out(f"  {actor.name} │ {row}")
+
+
+def shortened(text: str) -> str:
+    """Without what relay says behind each message to a program that it could not brief."""
+    said, closing, _ = text.partition(" (End of ")
+    return f"{said} (…)" if closing else said
 
 
 def folded(text: str, columns: int | None) -> list[str]:

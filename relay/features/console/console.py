@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -41,7 +42,7 @@ from prompt_toolkit.styles import Style
 
 from relay.cli.output import only_ascii
 from relay.core.errors import RelayError
-from relay.core.visible import visible
+from relay.core.visible import visible, visible_lines
 from relay.features.console.console_link import ConsoleLink
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import ASCII, UNICODE, Painted, paint
@@ -53,6 +54,7 @@ from relay.features.console.console_words import (
     completions,
     read,
 )
+from relay.protocol.message_ops import SEND
 from relay.ui.watching import AsyncWatching
 
 if TYPE_CHECKING:
@@ -119,9 +121,13 @@ class _Panes(UIControl):
         return UIContent(line, line_count=len(rows), cursor_position=Point(0, 0), show_cursor=False)
 
     def scroll(self, way: int, rows: int) -> None:
-        """Up (1) or down (-1) by so many rows, to its end at most."""
-        if not self.painted.at_end[way > 0]:
-            self._state.scroll(way * max(1, rows))
+        """Up (1) or down (-1) by so many rows, to its end at most: an agent's screen where some of
+        it is hidden, else what stands beside it."""
+        step = way * max(1, rows)
+        if self.painted.lift_max:
+            self._state.lift = max(0, min(self._state.lift + step, self.painted.lift_max))
+        elif not self.painted.at_end[way > 0]:
+            self._state.scroll(step)
 
     def mouse_handler(self, mouse_event: MouseEvent) -> NotImplementedOrNone:
         """The wheel scrolls: without this a terminal makes arrows of it, which choose an agent. A
@@ -393,6 +399,8 @@ class FullScreen:
                 state.open_chosen()
             case BrokerRequest():
                 state.beside = "" if state.beside == "help" else state.beside
+                if asked.op == SEND:
+                    state.newest()
                 self._link.ask(asked)
             case OwnVerb():
                 self._local(asked)
@@ -442,7 +450,8 @@ class FullScreen:
     async def _run(self, asked: RelayVerb) -> None:
         """A verb of the command line gets the terminal, and the console comes back after it."""
         async with in_terminal():
-            sys.stdout.write("\x1b[H\x1b[2J")
+            shown = "" if asked.argv[0] in TAKE_OVER else f"$ relay {shlex.join(asked.argv)}\n"
+            sys.stdout.write(f"\x1b[H\x1b[2J{visible_lines(shown)}")
             sys.stdout.flush()
             process = await asyncio.create_subprocess_exec(*self._command, *asked.argv)
             status = await process.wait()

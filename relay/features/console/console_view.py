@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from relay.core.visible import NEEDY, age, cells, columns_of, cut, tone, visible, visible_lines
@@ -20,6 +21,8 @@ Json = dict[str, Any]
 
 #: From this many columns on, agents and traffic stand side by side; and the screen beside both.
 WIDE, WIDEST = 70, 130
+#: In fewer rows than these an item or a screen is shown alone.
+LOW = 12
 #: Rows of a message to the person, or from them, that are shown without ``whole``.
 OWN_ROWS = 6
 #: Characters of one item that are shown.
@@ -51,12 +54,12 @@ _KEYS_HELP = (
     ("Enter", "send what is typed; or else open what the agent asks, or its screen"),
     ("^R", "answer what waits for you; again: the next"),
     ("^T", "the screen of the chosen agent"),
-    ("← →", "move over a screen that is wider, at an empty line"),
+    ("← →", "at an empty line: move a screen that is wider than its pane"),
     ("^G", "filter: only the agents that have what you type"),
     ("^O", "only the messages of the chosen agent"),
     ("^F", "search all messages"),
     ("^X", "messages in full, or a line of each"),
-    ("PgUp PgDn", "older and newer messages; the wheel does it, too"),
+    ("PgUp PgDn", "older and newer messages; rows of a screen; the wheel, too"),
     ("/ or :", "a command; Tab completes it, and names and channels"),
     ("^P ^N", "what you typed before"),
     ("Esc", "back, step by step, to the newest messages"),
@@ -96,15 +99,16 @@ ASCII = Signs("+", ">", "~", ".", "=", "x", "->", ">", "-", "|", "~", "|")
 @dataclass(frozen=True)
 class Painted:
     """The screen above the prompt. ``seen``: the ids of messages to the person that stand on it;
-    ``at_end``: whether there is nothing more to scroll to, down and up; ``pan_max``: columns of the
-    agent's screen that the pane has no room for; ``places``: what a click chooses, as (row, its
-    columns from the left, agent's name, item's id)."""
+    ``at_end``: whether there is nothing more to scroll to, down and up; ``places``: what a click
+    chooses, as (row, its columns from the left, agent's name, item's id); ``pan_max`` and
+    ``lift_max``: columns and rows of the agent's screen that the pane has no room for."""
 
     rows: list[Row]
     seen: tuple[str, ...]
     at_end: tuple[bool, bool]
     places: tuple[tuple[int, int, str, str], ...]
     pan_max: int = 0
+    lift_max: int = 0
 
 
 def paint(
@@ -137,10 +141,10 @@ class _View:
         self.zone = zone
         self.seen: list[str] = []
         self.at_end = (False, True)
-        self.pan_max = 0
+        self.pan_max = self.lift_max = 0
         self.places: list[tuple[int, int, str, str]] = []
         #: Stands for the older of many messages in a row between the same two that do not go on.
-        text = f"  {signs.more} the same for earlier ones (^X shows each)"
+        text = f"  {signs.more} and others before it (^X shows each)"
         self.earlier: Row = [("class:dim", cut(text, width, ""))]
 
     def painted(self) -> Painted:
@@ -150,6 +154,9 @@ class _View:
         room = max(1, self.height - 1 - len(items) - len(bottom))
         if self.state.beside == "help":
             middle = self._help(room)
+        elif room < LOW and (beside := self._beside(self.width)) is not None:
+            middle = [self._ruled(beside[0])] if room >= LOW // 2 else []
+            middle += self._filled(self._page(beside, room - len(middle)), room - len(middle))
         elif self.width >= WIDE:
             middle = self._wide(room)
         else:
@@ -159,7 +166,8 @@ class _View:
         for n, id_ in enumerate(list(state.items)[: len(items)]):
             self.places.append((first + n, self.width, "", id_))
         seen, places = tuple(self.seen), tuple(self.places)
-        return Painted(rows[: self.height], seen, self.at_end, places, self.pan_max)
+        hidden = self.pan_max, self.lift_max
+        return Painted(rows[: self.height], seen, self.at_end, places, *hidden)
 
     def _clock(self, ms: int) -> str:
         at = ms // 1000 + self.zone
@@ -245,7 +253,7 @@ class _View:
         left = max(26, min(44, self.width // 4))
         right = self.width - left - 1
         wide = self.width >= WIDEST
-        far = right // 2 if wide else right
+        far = max(right // 2, min(right - 60, 120)) if wide else right
         beside = self._beside(far if wide or self.state.answering else self.width)
         title = [("class:rule", self._rule("agents", left) + self.signs.across)]
         if beside is not None and wide:
@@ -282,7 +290,7 @@ class _View:
             lines = self._filled(self._traffic(self.width, above), above)
             shown = self._filled(self._page(beside, below), below)
             return [self._ruled(self._title()), *lines, self._ruled(beside[0]), *shown]
-        names = self._agents(self.width, max(2, room // 3), 1)
+        names = self._agents(self.width, max(2, room * 2 // 5), 1)
         left = room - len(names) - 1
         lines = self._filled(self._traffic(self.width, left), left)
         return [*names, self._ruled(self._title()), *lines]
@@ -300,7 +308,8 @@ class _View:
             return f"{len(state.found)} found: {state.searched} (Esc: back)"
         of = f" of {state.chosen}" if state.only_chosen and state.chosen else ""
         if state.until is not None:
-            return f"traffic{of}, {state.newer()} newer (Esc)"
+            newer = f", {state.newer()} newer" if state.newer() else ""
+            return f"older traffic{of}{newer} (Esc: newest)"
         return f"traffic{of}"
 
     def _agents(self, width: int, height: int, first: int) -> list[Row]:
@@ -464,7 +473,7 @@ class _View:
                 keys = "Lt Rt" if self.signs is ASCII else "← →"
                 ways.append(f"{keys} columns {first + 1} to {first + width} of {wide}")
             if state.can_attach:
-                ways.append("/attach, Ctrl-\\ d comes back")
+                ways.append("/attach, Ctrl-\\ d back")
             if ways:
                 title += f" ({', '.join(ways)})"
             return title, shown, 0
@@ -476,15 +485,31 @@ class _View:
         if len(rows) <= height:
             self.at_end = (True, True) if kept else self.at_end
             return rows
-        if not kept or kept >= height - 1:
+        if not kept:
+            # The gap above an input line at the screen's bottom must not be all that is seen.
+            rows = self._without_gaps(rows)
+            self.lift_max = max(0, len(rows) - height)
+            last = len(rows) - min(self.state.lift, self.lift_max)
+            return rows[max(0, last - height) : last]
+        if height < 2:
             return rows[-height:]
-        text, end = rows[:-kept], rows[-kept:]
+        if kept >= height - 1:
+            kept = 0  # the choices are paged, too
+        text, end = rows[: len(rows) - kept], rows[len(rows) - kept :]
         room = height - kept - 1
         first = min(self.state.page, len(text) - room)
         left = len(text) - room - first
         self.at_end = (left == 0, first == 0)
-        more = f"  {left} rows more: PgDn" if left else "  (that was all: PgUp)"
+        more = f"  PgDn: {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
         return [*text[first : first + room], [("class:dim", more)], *end]
+
+    def _without_gaps(self, rows: list[Row]) -> list[Row]:
+        """The rows, with one in place of three blank ones or more."""
+        kept: list[Row] = []
+        for blank, run in groupby(rows, lambda row: not any(text.strip() for _, text in row)):
+            part = list(run)
+            kept += [[("class:dim", self.signs.more)]] if blank and len(part) > 2 else part
+        return kept
 
     def _help(self, room: int) -> list[Row]:
         texts = help_texts(self.signs)
@@ -495,7 +520,7 @@ class _View:
         self.at_end = (left <= 0, first == 0)
         shown: list[Row] = [[("", f" {row}")] for row in rows[first : first + most]]
         if most < room:
-            more = f" PgDn: {left} more rows" if left else " PgUp"
+            more = f" PgDn: {left} more row{'s' * (left > 1)}" if left else " PgUp: back up"
             shown.append([("class:dim", self._cut(f"{more}, Esc: back", self.width))])
         return self._filled(shown, room)
 
@@ -544,7 +569,12 @@ def help_texts(signs: Signs) -> list[str]:
     texts = [f"{named.get(key, key):<10} {meaning}" for key, meaning in _KEYS_HELP]
     texts += ["", "@Bob text, @Bob,Alice text, @* text and #build text go to them"]
     texts += [f"/{name} {after}".ljust(26) + meaning for name, (after, meaning) in OWN.items()]
-    return [*texts, "and every verb of relay: /spawn, /attach, /status", "", "  ".join(legend)]
+    return [
+        *texts,
+        "and every other command of relay: /spawn, /attach, /status",
+        "",
+        "  ".join(legend),
+    ]
 
 
 def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str]]:

@@ -107,6 +107,19 @@ def test_every_size_holds_what_matters_and_no_control(
         assert "rm -rf build^[[2J" in text and "[1 Yes · 2 No]" in text
 
 
+def test_in_few_rows_a_question_is_read_to_its_end_page_by_page(state: ConsoleState) -> None:
+    state.answer("q-1")
+    read: list[str] = []
+    while True:
+        painted = paint(state, 20, 5, NOW)
+        read += ["".join(text for _, text in row) for row in painted.rows[1:3]]
+        if painted.at_end[0]:
+            break
+        state.scroll(-2)
+    for text in ("Bash command", "rm -rf build", "Do you want to", "1  Yes", "2  No"):
+        assert any(text in row for row in read), text
+
+
 def test_of_a_flood_that_is_held_the_reason_stands_once_and_nobody_has_it_unread(
     state: ConsoleState,
 ) -> None:
@@ -116,11 +129,19 @@ def test_of_a_flood_that_is_held_the_reason_stands_once_and_nobody_has_it_unread
     text = "\n".join(shown(state, 80, 30))
     assert text.count("held (too many)") == 1 and "Carol (" not in text
     assert text.count("Bob → Carol: message") == 1 and "message 8" in text
-    assert "the same for earlier ones" in text and "All green" in text
+    assert "and others before it" in text and "All green" in text
     state.whole = True
     assert "\n".join(shown(state, 80, 30)).count("Bob → Carol: message") == 9
     state.apply([delivery("020", "Carol", "queued")])
     assert "Carol (1)" in "\n".join(shown(state, 80, 30))
+
+
+def test_who_needs_somebody_is_listed_first_and_numbers_in_names_count(
+    state: ConsoleState,
+) -> None:
+    state.apply([{"what": "agent", **agent(f"W{n}")} for n in (10, 2)])
+    names = [row["name"] for row in state.listed()]
+    assert names == ["Bob", "Carol", "Alice", "W2", "W10"]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40), (40, 15)], ids=lambda s: f"{s[0]}")
@@ -178,6 +199,21 @@ def test_a_wider_screen_is_moved_over_and_shown_as_it_is(state: ConsoleState) ->
     state.pan = paint(state, 60, 24, NOW).pan_max
     text = "\n".join(shown(state, 60, 24))
     assert "the end" in text and "columns 30 to 89 of 89" in text
+
+
+def test_a_higher_screen_shows_its_end_and_can_be_scrolled(state: ConsoleState) -> None:
+    state.beside, state.screen_of = "screen", state.chosen
+    state.screen = styled_rows_shown([[(f"line {n}", {})] for n in range(40)])
+    lines = shown(state, 80, 24)
+    assert any(line.startswith("line 39") for line in lines) and "line 0" not in lines
+    state.lift = paint(state, 80, 24, NOW).lift_max
+    assert "line 0" in [line.strip() for line in shown(state, 80, 24)]
+    assert paint(state, 200, 60, NOW).lift_max == 0  # there is room for all of it
+    # The gap above an input line at the bottom is one row where room is short.
+    state.lift = 0
+    texts = ["the answer", *[""] * 36, "────", "> ", "────"]
+    state.screen = styled_rows_shown([[(text, {})] for text in texts])
+    assert any(line.startswith("the answer") for line in shown(state, 80, 24))
 
 
 def test_only_agents_that_have_the_words_are_listed_until_esc(state: ConsoleState) -> None:
