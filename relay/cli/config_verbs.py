@@ -395,11 +395,15 @@ def _record(
 
 
 def _print_record(record: dict[str, Any]) -> None:
-    output.data(f"file          {record['path'] or 'none (relay init writes one)'}")
-    if record["path"]:
-        output.data(f"trusted       {record['trusted']}")
-    for path in record["files"]:
-        output.data(f"applies       {path}")
+    path = record["path"]
+    if path:
+        word = {"yes": "trusted", "no": "not trusted", "changed": "changed since you trusted it"}
+        output.data(f"file          {output.short_path(path)}  ({word[record['trusted']]})")
+    for other in reversed(record["files"]):
+        if other != path:
+            output.data(f"file          {output.short_path(other)}  (trusted)")
+    if not path and not record["files"]:
+        output.data("file          none (relay init writes one)")
     if record["path"] or record["files"]:
         output.data(f"patterns      {_names(record['patterns'])}")
         output.data(f"hooks         {_names(record['hooks'])}")
@@ -409,11 +413,9 @@ def _print_record(record: dict[str, Any]) -> None:
             value = _table(value)
         elif isinstance(value, list):
             value = _names(value)
-        output.data(f"{key:<13} {value}  ({entry['from']})")
+        output.data(f"{key:<13} {_shown(value)}  ({output.short_path(entry['from'])})")
     for warning in record["warnings"]:
         output.note(f"! {warning}")
-    if record["trusted"] in ("no", "changed"):
-        output.note("It does not run, so the defaults apply. To let it run: relay trust")
 
 
 def _table(value: dict[str, object]) -> str:
@@ -421,6 +423,8 @@ def _table(value: dict[str, object]) -> str:
 
 
 def _shown(item: object) -> str:
+    if isinstance(item, float):
+        return f"{item:g}"
     if isinstance(item, list) and all(isinstance(one, str) for one in item):
         return " ".join(item) or "-"
     return json.dumps(item, ensure_ascii=False) if isinstance(item, dict) else str(item)
