@@ -9,6 +9,7 @@ import pytest
 
 from relay.cli import config_verbs, output
 from relay.cli.init_verb import TEMPLATE
+from relay.config.settings import keys
 from relay.config.trust import CONFIG_NAME, is_trusted, read_config, user_config
 from relay.core.errors import ConfigError, NotFound, RelayError
 from relay.core.paths import Home
@@ -217,6 +218,26 @@ def test_show_lists_whatever_is_set(relay: Verb, capsys: pytest.CaptureFixture[s
     ):
         assert line in shown
     assert f"notify        desktop, quiet 22:00-07:00  ({output.short_path(str(own))})" in shown
+
+
+def test_show_lists_what_else_applies_beside_a_file_that_cannot_be_used(
+    relay: Verb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = Path(user_config())
+    own.parent.mkdir(parents=True)
+    own.write_text("config = {'timeout': 9}\n")
+    Path(CONFIG_NAME).write_text("import os\nconfig = {'task': os.environ['NOT_SET_HERE']}\n")
+    for path in (str(own), CONFIG_NAME):
+        trusted(Home.from_env(), path)
+    with pytest.raises(ConfigError, match=":2: KeyError: 'NOT_SET_HERE'"):
+        relay("config")
+    assert "timeout       9  (" in capsys.readouterr().out
+
+
+def test_all_keys_are_listed(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
+    relay("config", "keys")
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines()] == sorted(keys())
 
 
 def test_check_runs_only_what_is_trusted(
