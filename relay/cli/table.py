@@ -11,7 +11,7 @@ from relay.core.visible import age, columns_of, cut, tone, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from relay.cli.output import Json
     from relay.protocol.message_ops import HistoryRow, HistoryRows, MessageRow, SentRows
@@ -106,12 +106,12 @@ def because(row: Mapping[str, object]) -> str | None:
     return f"({row['reason']})" if row["reason"] else None
 
 
-def prose(text: str) -> None:
+def prose(text: str, put: Callable[[str], None] = output.data) -> None:
     """Print lines of words; those that are wider than the terminal go on below, indented."""
     width = columns()
     for line in text.splitlines():
         if width is None or columns_of(line) <= width:
-            output.data(line)
+            put(line)
             continue
         import textwrap
 
@@ -119,7 +119,7 @@ def prose(text: str) -> None:
         words = textwrap.TextWrapper(width, subsequent_indent=below, break_long_words=False)
         words.break_on_hyphens = False
         for part in words.wrap(line):
-            output.data(part)
+            put(part)
 
 
 def columns() -> int | None:

@@ -65,9 +65,7 @@ def add(verbs: Parser) -> None:
         "  relay automation list\n"
         '  relay automation test heartbeat --event \'{"channel": "sms", "content": "hello"}\'\n'
         "  relay automation runs heartbeat --errors-only",
-    ).add_subparsers(
-        metavar="check|register|update|list|info|enable|disable|delete|test|runs", alone="list"
-    )
+    ).add_subparsers(alone="list")
     check = group.add_parser(
         "check",
         help="check a file's syntax and keys without running it",
