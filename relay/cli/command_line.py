@@ -71,7 +71,7 @@ def _run(argv: list[str]) -> int:
     if verb in ("", "-h", "--help"):
         from relay.cli.table import prose
 
-        prose(help_text(), output.headed)
+        prose(help_text(), titles=True)
         return 0 if verb else EXIT_USAGE
     if verb == "--version":
         from relay.core.build import build

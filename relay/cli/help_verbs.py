@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from relay import __version__
@@ -27,10 +27,10 @@ SHELLS = ("bash", "zsh", "fish")
 #: "commands" the shell's; for these and those of features a script asks ``relay completions``.
 _AGENTS = "names"
 _HEAD = """\
-# Reference: the verbs
+# Reference: the commands
 
-Every verb of `relay` with what it takes. `relay help VERB` prints the same in a terminal, and
-`relay help --man FOLDER` writes it as manual pages. This page is made from the verbs themselves:
+Every command of `relay` with what it takes. `relay COMMAND --help` prints the same in a terminal, and
+`relay help --man FOLDER` writes it as manual pages. This page is made from the commands themselves:
 `relay help --all` prints it.
 """
 
@@ -70,7 +70,7 @@ def help_verb(options: Any) -> int:
                 output.data(line)
         return 0
     if not options.words:
-        prose(help_text(), output.headed)
+        prose(help_text(), titles=True)
         return 0
     name = ALIASES.get(options.words[0], options.words[0])
     if not is_verb(name):
@@ -92,7 +92,11 @@ def completions_verb(options: Any) -> int:
             said = f"relay has no completions for {options.shell!r}"
             hint = f"did you mean {close}?" if close else f"it has them for {', '.join(SHELLS)}"
             raise UsageError(said, hint=hint)
-        for name in _names(tables.get(options.shell)):
+        try:
+            names = list(tables[options.shell]()) if options.shell in tables else _agents()
+        except (RelayError, OSError):
+            names = []  # at a tab nobody wants to read why
+        for name in names:
             output.data(name)
         return 0
     makers = {"bash": _bash, "zsh": _zsh, "fish": _fish}
@@ -101,15 +105,9 @@ def completions_verb(options: Any) -> int:
     return 0
 
 
-def _names(of_feature: Callable[[], list[str]] | None) -> list[str]:
-    """Of a feature, or of the agents."""
-    try:
-        if of_feature is not None:
-            return list(of_feature())
-        with connect(Home.from_env(), start=False) as client:
-            return [one["name"] for one in client.request(AGENTS)["agents"]]
-    except (RelayError, OSError):
-        return []  # at a tab nobody wants to read why
+def _agents() -> list[str]:
+    with connect(Home.from_env(), start=False) as client:
+        return [one["name"] for one in client.request(AGENTS)["agents"]]
 
 
 class _Place:

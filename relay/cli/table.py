@@ -11,7 +11,7 @@ from relay.core.visible import age, columns_of, cut, tone, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from relay.cli.output import Json
     from relay.protocol.message_ops import HistoryRow, HistoryRows, MessageRow, SentRows
@@ -106,8 +106,10 @@ def because(row: Mapping[str, object]) -> str | None:
     return f"({row['reason']})" if row["reason"] else None
 
 
-def prose(text: str, put: Callable[[str], None] = output.data) -> None:
-    """Print lines of words; those that are wider than the terminal go on below, indented."""
+def prose(text: str, *, titles: bool = False) -> None:
+    """Print lines of words; those that are wider than the terminal go on below, indented.
+    ``titles``: it is a help, whose titles stand out."""
+    put = output.headed if titles else output.data
     width = columns()
     for line in text.splitlines():
         if width is None or columns_of(line) <= width:
@@ -156,11 +158,18 @@ def messages(answer: SentRows | HistoryRows, in_json: bool, nothing: str) -> Non
     elif width is None:
         table(_MESSAGES, [_whole(row) for row in rows])
     else:
-        table(
-            _MESSAGES, [_short(row) for row in rows], width=width, remarks=list(map(because, rows))
-        )
+        table(_MESSAGES, [_short(row) for row in rows], width=width, remarks=_once_each(rows))
     if answer["more"]:
         output.note("older ones are left out: --limit N shows more, --since narrows it down")
+
+
+def _once_each(rows: Sequence[MessageRow | HistoryRow]) -> list[str | None]:
+    """The remark on each row; on rows that follow each other with the same one, on the last."""
+    remarks = [because(row) for row in rows]
+    return [
+        one if one != after else None
+        for one, after in zip(remarks, [*remarks[1:], ""], strict=True)
+    ]
 
 
 def conversation(answer: HistoryRows, in_json: bool, nothing: str) -> None:

@@ -479,8 +479,7 @@ def test_verb(options: Any) -> int:
     with connect(Home.from_env()) as client:
         answer = client.request(AUTOMATION_TEST, name=options.name, **event, **output.speaker())
     if options.json:
-        shown = {name: value for name, value in answer.items() if name not in ("n", "ok")}
-        output.as_json(shown | {"automation": options.name})
+        output.as_json({**answer, "automation": options.name})
     else:
         _print_test(answer)
     return EXIT_FAILED if answer["error"] else 0
