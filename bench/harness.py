@@ -116,7 +116,7 @@ def home() -> Iterator[tuple[Path, dict[str, str]]]:
             try:
                 wait_alone(env)
             finally:
-                for pid in _sessions(env):
+                for pid in of_module("session_main", env):
                     os.kill(pid, signal.SIGKILL)
                 relay(env, "broker", "stop")
 
@@ -233,16 +233,17 @@ def wait_quiet(pids: Sequence[int]) -> None:
 
 def wait_alone(env: dict[str, str]) -> None:
     """Until no session of this RELAY_HOME runs any more: they outlive their runs for a moment."""
-    wait_until(lambda: not _sessions(env), "the sessions to end")
+    wait_until(lambda: not of_module("session_main", env), "the sessions to end")
 
 
-def _sessions(env: dict[str, str]) -> list[int]:
+def of_module(name: str, env: dict[str, str]) -> list[int]:
+    """The pids of the processes of this RELAY_HOME that run the module ``name``."""
     home = f"RELAY_HOME={env['RELAY_HOME']}".encode()
     return [
         int(entry)
         for entry in os.listdir("/proc")
         if entry.isdigit()
-        and b"session_main" in _proc(entry, "cmdline")
+        and name.encode() in _proc(entry, "cmdline")
         and home in _proc(entry, "environ").split(b"\0")
     ]
 

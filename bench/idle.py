@@ -4,9 +4,10 @@
 
 N times ``cat`` under ``relay wrap`` and as often under script(1), all waiting for a key. PSS is
 memory with shared pages divided among those who share them; a wake-up is a voluntary context
-switch. Aims per agent: pump, monitor and session together at most 45 MB; no wake-up of pump and
-monitor, less than 2 a second of the session. Beside them one wrapped program that draws a clock
-once a second, as a TUI at rest does.
+switch. Aims per agent: pump, monitor and session together at most 35 MB, and 42 with the host that
+a spawned agent has beside them; no wake-up of pump and monitor, less than 2 a second of the
+session. Beside them one wrapped program that draws a clock once a second, as a TUI at rest does,
+and two spawned ones.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ from harness import (
     cpu,
     home,
     memory,
+    of_module,
     processes,
+    relay,
     wait_listed,
     wait_quiet,
     wakeups,
 )
 
-MEMORY_GOAL = 45.0  # MB
+WRAPPED_GOAL, SPAWNED_GOAL = 35.0, 42.0  # MB
 WAKEUPS_GOAL = 2.0  # a second, of the session
-PARTS = ("pump", "monitor", "session", "broker", "script", "clock pump", "clock session")
+PARTS = ("pump", "monitor", "session", "host", "broker", "script", "clock pump", "clock session")
 CLOCK = r"""
 import os, time, tty
 tty.setraw(0)
@@ -57,12 +60,16 @@ def measure(agents: int, seconds: float) -> dict[str, dict[str, float]]:
     terminals: list[Terminal] = []
     with home() as (_, env):
         try:
+            # The first one compiles the emulator's declarations, once for all.
+            for name in ("first", "second"):
+                relay(env, "spawn", "--name", name, cat)
             for name in names:
                 terminals.append(Terminal(command("wrap", [cat], ["--name", name]), env))
             terminals.append(Terminal(command("wrap", clock, ["--name", "clock"]), env))
             wait_listed([*names, "clock"], env)
             groups = group(processes(terminal.pid) for terminal in terminals[:-1])
             groups["broker"] = [broker(env)]
+            groups["host"] = [max(of_module("relay.app.host", env))]
             ticking = processes(terminals[-1].pid)
             groups["clock pump"], groups["clock session"] = [ticking.pump], [ticking.session]
             scripts = [Terminal(command("script", [cat]), env) for _ in names]
@@ -71,6 +78,7 @@ def measure(agents: int, seconds: float) -> dict[str, dict[str, float]]:
             wait_quiet([pid for pids in groups.values() for pid in pids])
             return watch(groups, seconds)
         finally:
+            relay(env, "release", "--all")
             for terminal in terminals:
                 terminal.close()
 
@@ -100,12 +108,14 @@ def watch(groups: Groups, seconds: float) -> dict[str, dict[str, float]]:
     return result
 
 
-def judge(result: dict[str, dict[str, float]]) -> tuple[float, bool]:
-    """(MB PSS of one wrapped agent, whether all aims are met)."""
-    together = sum(result[part]["pss"] for part in ("pump", "monitor", "session"))
+def judge(result: dict[str, dict[str, float]]) -> tuple[float, float, bool]:
+    """(MB PSS of one wrapped agent, of a spawned one, whether all aims are met)."""
+    wrapped = sum(result[part]["pss"] for part in ("pump", "monitor", "session"))
+    spawned = wrapped + result["host"]["pss"]
     silent = all(round(result[part]["wakeups"], 2) == 0 for part in ("pump", "monitor"))
     calm = result["session"]["wakeups"] < WAKEUPS_GOAL
-    return together, silent and calm and together <= MEMORY_GOAL
+    light = wrapped <= WRAPPED_GOAL and spawned <= SPAWNED_GOAL
+    return wrapped, spawned, silent and calm and light
 
 
 def main() -> int:
@@ -115,18 +125,17 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     result = measure(options.agents, options.seconds)
-    together, met = judge(result)
+    wrapped, spawned, met = judge(result)
     if options.json:
-        print(json.dumps({**result, "pss_per_agent": round(together, 2)}))
+        print(json.dumps({**result, "wrapped": round(wrapped, 2), "spawned": round(spawned, 2)}))
     else:
         print(f"{'each':14} {'PSS, MB':>9} {'wake-ups/s':>11} {'CPU ms/s':>9}")
         for part in PARTS:
             row = result[part]
             print(f"{part:14} {row['pss']:9.2f} {row['wakeups']:11.3f} {row['cpu_ms']:9.3f}")
-        print(
-            f"a wrapped agent: {together:.1f} MB; goal: at most {MEMORY_GOAL:.0f}, no wake-ups of"
-        )
-        print(f"pump and monitor, less than {WAKEUPS_GOAL:.0f} a second of the session")
+        print(f"a wrapped agent: {wrapped:.1f} MB; goal: at most {WRAPPED_GOAL:.0f}")
+        print(f"a spawned agent: {spawned:.1f} MB; goal: at most {SPAWNED_GOAL:.0f}")
+        print(f"goal: no wake-ups of pump and monitor, less than {WAKEUPS_GOAL:.0f} of the session")
     return 0 if met else 1
 
 

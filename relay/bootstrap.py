@@ -8,10 +8,12 @@ Python comes without one. Nothing else of the set-up is in the clone.
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
@@ -28,10 +30,18 @@ usage: python3 -m relay.bootstrap demo         set relay up in .venv and run its
                                                only set up; with extras, such as mem0, or with all
 """
 #: What a person runs next, who has set relay up.
-ON_PATH = """relay is installed in {folder}. To have the command in a terminal:
+ON_PATH = """relay is installed in {folder}. To use it in a terminal:
 
     export PATH={folder}:"$PATH"
 """
+#: Words in the output of a step that has failed, and what a person can do about it.
+CAUSES = {
+    "No space left on device": "the disk is full\n"
+    "  make room (about 60 MB in {root}, and as much in {temp}), and run the same line again",
+    "Permission denied": "{line}\n  clone relay into a folder of your own",
+    "connection broken by": "the package index cannot be reached\n"
+    "  check the network (behind a proxy set HTTPS_PROXY), and run the same line again",
+}
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 #: The quick tests: those of one part each, and twenty of the whole program (tests/conftest.py).
@@ -53,18 +63,27 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     args = sys.argv[1:] if argv is None else argv
     if not args or args[0] not in ("demo", "test", "setup"):
-        print(USAGE, end="", file=sys.stderr)
-        return 0 if args in (["-h"], ["--help"]) else 2
+        asked = args in (["-h"], ["--help"])
+        print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
+        return 0 if asked else 2
     try:
         check_clone()
         set_up(extras_of(*args))
-    except SetupError as error:
+        return run(*args)
+    except (SetupError, OSError) as error:
         print(f"relay: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\nrelay: interrupted. To go on, run the same line again.", file=sys.stderr)
+        return 130
+
+
+def run(*args: str) -> int:
+    """What comes after the set-up; returns its exit status."""
     if args[0] == "setup":
         print(ON_PATH.format(folder=shlex.quote(str(VENV / "bin"))))
     statuses = [subprocess.run(command, cwd=ROOT).returncode for command in commands(*args)]
-    if args[1:] in (["--all"], ["--rest"]) and 1 in statuses:
+    if args[1:] in (("--all",), ("--rest",)) and 1 in statuses:
         # So many programs at a time are much for a small machine: what failed must pass alone.
         again = subprocess.run(failed_again(), cwd=ROOT).returncode
         statuses = [again if status == 1 else status for status in statuses]
@@ -124,36 +143,49 @@ def commands(verb: str, *more: str) -> list[list[str]]:
 
 
 def check_clone() -> None:
-    """relay is set up from a clone of its source. (Which Python that needs, relay itself says.)"""
+    """relay is set up on a Unix, from a clone of its source. (Which Python that needs, relay itself
+    says.)"""
+    if os.name != "posix":
+        raise SetupError("relay runs on Linux and macOS. On Windows, use it in WSL.")
     if not (ROOT / "pyproject.toml").is_file():
         raise SetupError(f"{ROOT} is not a clone of relay: there is no pyproject.toml")
 
 
 def set_up(extras: set[str]) -> None:
     """Make .venv and install relay there, unless the last set-up was for the same files. What was
-    installed before stays."""
+    installed before stays, but where the clone was moved or Python was replaced: then nothing in
+    .venv starts any more, and it is made anew."""
     stamp = VENV / ".relay-setup"
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + b"3").hexdigest()
-    done = stamp.read_text().split() if stamp.is_file() else []
-    there = set(done[1:])
-    if done[:1] == [wanted] and extras <= there | set().union(*map(joined, there)):
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + b"4").hexdigest()
+    done, place = [*(stamp.read_text().splitlines() if stamp.is_file() else []), "", ""][:2]
+    there = set(done.split()[1:])
+    broken = bool(done) and not (place in ("", str(VENV)) and starts(VENV / "bin" / "relay"))
+    enough = extras <= there | set().union(*map(joined, there))
+    if done.split()[:1] == [wanted] and enough and not broken:
         return
     extras |= there
     steps = Steps()
     python = VENV / "bin" / "python"
-    if not python.exists():
+    if broken or not python.exists():
         with steps.step(f"making {VENV}"):
-            steps.run([sys.executable, "-m", "venv", "--without-pip", str(VENV)])
+            clear = ["--clear"] if broken else []
+            steps.run([sys.executable, "-m", "venv", "--without-pip", *clear, str(VENV)])
     pip = pip_for(python)
     names = ",".join(sorted(extras))
     target = f"{ROOT}[{names}]" if names else str(ROOT)
-    # compat: a plain path entry; setuptools' import hook would cost 15 ms at every start.
-    editable = ["--config-settings", "editable_mode=compat", "-e", target]
     what = "relay" if names in ("", "all") else f"relay[{names}]"
     with steps.step(f"installing {what}"):
         options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-        steps.run([*pip, "install", *options, *editable])
-    stamp.write_text(" ".join([wanted, *sorted(extras)]) + "\n")
+        steps.run([*pip, "install", *options, "-e", target])
+    stamp.write_text(" ".join([wanted, *sorted(extras)]) + f"\n{VENV}\n")
+
+
+def starts(program: Path) -> bool:
+    """Whether a program can be run."""
+    try:
+        return subprocess.run([program, "--version"], capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 def joined(extra: str) -> set[str]:
@@ -200,14 +232,19 @@ class Steps:
         ) as process:
             for line in process.stdout or ():
                 output.append(line)
-                # pip's words, such as "Collecting numpy>=1.26 (from relay-wrap==0.1.0)".
-                verb, _, object_ = line.strip().partition(" ")
-                if verb in ("Collecting", "Downloading"):
-                    self._show(f"… {verb.lower()} {object_.partition(' (')[0]}")
+                # pip's words, such as "Collecting numpy>=1.26 (from relay-wrap==0.1.0)" and
+                # "Installing build dependencies: started".
+                words = line.strip().partition(" (")[0].partition(":")[0]
+                if words.startswith(("Collecting", "Downloading", "Installing", "Building")):
+                    self._show(f"… {words[0].lower()}{words[1:]}")
         if process.returncode:
-            self._show("…", "\n")
+            self._show("failed", "\n")
+            for words, cause in CAUSES.items():
+                if lines := [line.strip() for line in output if words in line]:
+                    places = {"root": ROOT, "temp": tempfile.gettempdir()}
+                    raise SetupError(cause.format(line=lines[-1], **places))
             print("".join(output), file=sys.stderr)
-            raise SetupError(f"this step failed: {' '.join(command)}")
+            raise SetupError(f"{self._name} failed, see above")
 
 
 def pip_for(python: Path) -> list[str]:

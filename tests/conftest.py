@@ -6,8 +6,12 @@ import asyncio
 import inspect
 import os
 import signal
+import sqlite3
 import sys
+import warnings
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -52,6 +56,28 @@ KINDS = {
 # test would believe it rather than its own terminal.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
+
+
+class _Connection(sqlite3.Connection):
+    """Warns when it is dropped open, as of Python 3.13 every connection does."""
+
+    is_open = False
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.is_open = True
+
+    def close(self) -> None:
+        super().close()
+        self.is_open = False
+
+    def __del__(self) -> None:
+        if self.is_open:
+            warnings.warn(f"unclosed database in {self!r}", ResourceWarning, 1, source=self)
+
+
+if sys.version_info < (3, 13):
+    sqlite3.connect = partial(sqlite3.connect, factory=_Connection)  # type: ignore[assignment]
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

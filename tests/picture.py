@@ -76,7 +76,7 @@ class Recorded:
         for key in line:
             self.type(key)
             time.sleep(0.07)
-        time.sleep(0.4)
+        time.sleep(1.2)  # to be read
         self.type("\r")
 
     def shows(self, text: str) -> bool:
@@ -142,7 +142,7 @@ def cast_of_console() -> list[str]:
 def _played(console: Recorded) -> list[tuple[float, bytes]]:
     """What the console shows while its person works in it."""
     console.wait(lambda: console.shows("Alice") and console.shows("Bob"))
-    time.sleep(1.5)
+    time.sleep(0.6)
     console.keys(f"@Alice {BEGIN}")
     console.wait(lambda: console.shows("Bob asks"), 40.0)
     time.sleep(2.0)

@@ -52,10 +52,41 @@ def test_unknown_words_show_the_usage(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_failing_step_shows_its_output(capsys: pytest.CaptureFixture[str]) -> None:
     steps = bootstrap.Steps()
-    with pytest.raises(SetupError, match="this step failed"), steps.step("installing"):
+    with pytest.raises(SetupError, match="installing failed, see above"), steps.step("installing"):
         steps.run(["sh", "-c", "echo what happened; exit 3"])
     said = capsys.readouterr().err
     assert said.startswith("relay: installing …\n") and "what happened" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("OSError: [Errno 28] No space left on device", "the disk is full\n  make room"),
+        ("WARNING: Retrying (Retry(total=0)) after connection broken by", "cannot be reached"),
+        (
+            "Error: [Errno 13] Permission denied: '/usr/.venv'",
+            "Permission denied: '/usr/.venv'\n  ",
+        ),
+    ],
+)
+def test_a_failure_with_a_usual_cause_is_a_sentence_with_a_way_out(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = bootstrap.Steps()
+    with pytest.raises(SetupError) as failure, steps.step("installing"):
+        steps.run(["sh", "-c", f'echo "ERROR: much more"; echo "{line}"; exit 1'])
+    assert said in str(failure.value) and "much more" not in capsys.readouterr().err
+
+
+def test_an_interrupted_set_up_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(extras: set[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bootstrap, "set_up", interrupted)
+    assert bootstrap.main(["demo"]) == 130
+    assert capsys.readouterr().err == "\nrelay: interrupted. To go on, run the same line again.\n"
 
 
 def test_a_step_on_a_terminal_is_one_line_that_changes_in_place() -> None:
@@ -108,7 +139,8 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """What pip is asked to install into an environment of the test's, which has a Python."""
     monkeypatch.setattr(bootstrap, "VENV", tmp_path)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").touch()
+    for name in ("python", "relay"):
+        (tmp_path / "bin" / name).symlink_to("/bin/true")
     targets: list[str] = []
     run = lambda _, command: targets.append(command[-1].removeprefix(str(bootstrap.ROOT)))  # noqa: E731
     monkeypatch.setattr(bootstrap.Steps, "run", run)
@@ -121,13 +153,26 @@ def test_what_was_installed_once_stays_and_is_not_installed_again(installed: lis
     assert installed == ["", "[mcp]", "[mcp,mem0]", "[mcp,mem0,test]"]
 
 
+def test_an_environment_that_starts_nothing_any_more_is_made_anew(
+    installed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap.set_up({"mcp"})
+    moved = bootstrap.VENV.parent / "moved"
+    bootstrap.VENV.rename(moved)
+    monkeypatch.setattr(bootstrap, "VENV", moved)
+    bootstrap.set_up(set())
+    (moved / "bin" / "relay").unlink()  # as where its Python is gone
+    bootstrap.set_up(set())
+    assert installed == ["[mcp]", *[str(moved), "[mcp]"] * 2]
+
+
 def test_the_set_up_ends_with_what_puts_the_command_on_the_path(
     installed: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bootstrap.main(["setup"]) == 0
     folder = bootstrap.VENV / "bin"
     assert capsys.readouterr().out == (
-        f"relay is installed in {folder}. To have the command in a terminal:\n\n"
+        f"relay is installed in {folder}. To use it in a terminal:\n\n"
         f'    export PATH={folder}:"$PATH"\n\n'
     )
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from relay.config.load import LoadedConfig, executing_config
 from relay.config.mistakes import noted
-from relay.config.settings import Settings, keys, with_setting
+from relay.config.settings import (
+    Settings,
+    known_options,
+    needs_word,
+    relay_setting,
+    with_setting,
+)
 from relay.core.errors import NotDelivered, Timeout, UsageError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
@@ -97,11 +103,10 @@ class Relay:
         self._home = home
         settings = Settings()
         for key, value in given.items():
-            if key not in RelaySettings.__annotations__ and key not in keys():
-                raise TypeError(f"Relay() got an unexpected keyword argument {key!r}")
-            if value is None:
-                continue
             with noted():
+                key = relay_setting(key)
+                if value is None:
+                    continue
                 changed = with_setting(settings, key, value)
                 if changed.differs(settings):
                     settings = changed  # what is as it is anyway does not take another's place
@@ -124,8 +129,13 @@ class Relay:
         ``key`` is ``namespace``, ``namespace:target`` or ``namespace:glob*``. Raises ConfigError.
         """
 
+        if callable(key):
+            with noted():
+                raise needs_word("pattern")
+
         def register(function: Any) -> Any:
             with noted():
+                known_options("pattern", options)
                 self.registry.add_pattern(*split_pattern(key), function, **options)
             return function
 
@@ -148,8 +158,13 @@ class Relay:
         ``hook_types.Url``. Raises ConfigError.
         """
 
+        if callable(event):
+            with noted():
+                raise needs_word("on")
+
         def register(function: Any) -> Any:
             with noted():
+                known_options("on", options)
                 self.registry.add_hook(event, function, **options)
             return function
 
@@ -169,6 +184,7 @@ class Relay:
 
         def register(function: Any) -> Any:
             with noted():
+                known_options("route", options)
                 self.registry.add_route(named, function, **options)
             return function
 

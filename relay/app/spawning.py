@@ -16,11 +16,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from relay.agents.headless import HeadlessForm
 from relay.agents.launch import PLANNERS
 from relay.agents.profile import find_profile
 from relay.broker.client import connect
 from relay.config import names
-from relay.config.spawned_agents import FLAGS, OPTIONS, Spawn, ended, forget, keep, known, spawned
+from relay.config.spawned_agents import (
+    FLAGS,
+    OPTIONS,
+    Spawn,
+    ended,
+    keep,
+    known,
+    put_back,
+    record_of,
+    spawned,
+)
 from relay.core import files
 from relay.core.agent_names import valid_name
 from relay.core.child_process import kill_below, python
@@ -37,6 +48,8 @@ from relay.screen import emulator_library
 
 #: Seconds that an agent may take to be there.
 READY = 60.0
+#: The code of the error that it has ended before it was there.
+ENDED = "ended"
 #: Seconds between two looks at what has no event.
 _LOOK = 0.1
 #: What a host writes of an agent that has ended at once is no longer. Bytes.
@@ -45,6 +58,10 @@ _WORDS_MAX = 16 * 1024
 #: after SIGTERM. While it is ``ending``, by its last hooks, it has more (relay.session.lifecycle).
 _HANGUP, _TERM, _KILL = 5.0, 5.0, 5.0
 _ENDING_MAX = 65.0
+#: How long an agent that ran in a terminal is spoken of after its end.
+_LATELY_MS = 24 * 60 * 60 * 1000
+#: Stands for the conversation of a program that has no ids for them.
+_LAST = "last"
 #: What can be an id of a conversation, and no option of a program.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 
@@ -86,6 +103,7 @@ def spawn(
     with connect(home) as client:
         parent = client.request(SPAWN, **told, auth=auth)["parent"]
     wanted = replace(wanted, parent=parent)
+    before = record_of(home, wanted.name)
     words, host = _start_host(home, wanted)
     try:
         keep(home, wanted, host, "")
@@ -93,6 +111,10 @@ def spawn(
             return Spawned(wanted.name, host, AgentState.STARTING.value, "")
         row = _wait_until_there(home, wanted, words, wait)
         keep(home, wanted, host, row["run"] or "")
+    except RelayError as error:
+        if error.code == ENDED:
+            put_back(home, wanted.name, before)
+        raise
     finally:
         os.close(words)
     return Spawned(wanted.name, host, row["state"], row["reason"] or "")
@@ -137,7 +159,7 @@ def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Age
     """The agent's row, once it is no longer starting."""
     end = time.monotonic() + wait
     row = None
-    said = _Words(home, wanted.name, words)
+    said = _Words(wanted.name, words)
     while time.monotonic() < end:
         said.check()
         try:
@@ -163,8 +185,8 @@ def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Age
 class _Words:
     """What the host says on its pipe, which is only why the agent has ended."""
 
-    def __init__(self, home: Home, name: str, pipe: int) -> None:
-        self._home, self._name, self._pipe = home, name, pipe
+    def __init__(self, name: str, pipe: int) -> None:
+        self._name, self._pipe = name, pipe
         self._said = b""
 
     def check(self) -> None:
@@ -173,9 +195,8 @@ class _Words:
             data = os.read(self._pipe, _WORDS_MAX)
             self._said += data
             if not data or len(self._said) > _WORDS_MAX:
-                forget(self._home, self._name)
                 what, _, rows = self._said.decode("utf-8", "replace").strip().partition("\n")
-                raise RelayError(what or f"{self._name} ended at once", hint=rows, code="ended")
+                raise RelayError(what or f"{self._name} ended at once", hint=rows, code=ENDED)
 
 
 def _is_there(home: Home, row: AgentRow | None) -> bool:
@@ -272,9 +293,29 @@ def resumable(home: Home, chosen: list[str]) -> list[tuple[Spawn, bool]]:
         if name.lower() not in records:
             raise _not_spawned(home, name)
     if not chosen:
-        lost = [one for one in spawned(home) if names.holder(home, one["name"]) is None]
-        lowered = [record["name"].lower() for record in lost]
+        lowered = [
+            record["name"].lower()
+            for record in spawned(home)
+            if names.has_lost_terminal(home, record["name"])
+        ]
     return [_resumed(home, records[name]) for name in lowered]
+
+
+def bring_back(home: Home, wanted: Spawn) -> tuple[Spawned, str]:
+    """Start it again, in its last conversation; and why that is a new one, "" where it is not.
+
+    Programs keep no conversation in which nothing was said, and end where they are to go on with
+    it. Raises as ``spawn`` does.
+    """
+    if not wanted.conversation:
+        return spawn(home, wanted), "relay knows of no conversation"
+    try:
+        return spawn(home, wanted), ""
+    except RelayError as error:
+        if error.code != ENDED:
+            raise
+        said = (error.hint or error.message).splitlines()[-1].strip()
+    return spawn(home, replace(wanted, conversation="")), said
 
 
 def _not_spawned(home: Home, name: str) -> NotFound:
@@ -297,6 +338,25 @@ def _not_spawned(home: Home, name: str) -> NotFound:
     )
 
 
+def in_terminals(home: Home) -> list[str]:
+    """The agents that ran in terminals of the person's and ended within a day, in conversations
+    that can go on; the newest first."""
+    spawned_names = {record["name"].lower() for record in known(home)}
+    since_ms = int(time.time() * 1000) - _LATELY_MS
+    with connect(home) as client:
+        rows = client.request(AGENTS)["agents"]
+    found = [
+        row
+        for row in rows
+        if row["state"] == AgentState.GONE
+        and row["kind"] in PLANNERS
+        and row["since_ms"] > since_ms
+        and _ID.fullmatch(row["conversation"])
+        and row["name"].lower() not in spawned_names
+    ]
+    return [row["name"] for row in sorted(found, key=lambda row: -row["since_ms"])]
+
+
 def _resumed(home: Home, record: Json) -> tuple[Spawn, bool]:
     row = _row(home, record["name"])
     with connect(home) as client:
@@ -306,11 +366,13 @@ def _resumed(home: Home, record: Json) -> tuple[Spawn, bool]:
     run = record.get("run")  # none where nobody waited until it was there
     if row is not None and run in (row["run"], "") and row["last_seen_ms"] > record["started_ms"]:
         conversation = row["conversation"] or conversation
+    command = list(wanted["command"])
     if not _ID.fullmatch(conversation):
-        conversation = ""
+        form = _form_of(home, command)
+        conversation = _LAST if form is not None and form.resume and not _has_id(form) else ""
     spawn = Spawn(
         wanted["name"],
-        list(wanted["command"]),
+        command,
         wanted["cwd"],
         _options(wanted["options"]),
         team=wanted["team"],
@@ -335,13 +397,22 @@ def _options(words: list[str]) -> tuple[str, ...]:
 
 def _words_of(home: Home, wanted: Spawn) -> list[str]:
     """The command line, with what goes on with its conversation."""
-    profile, _ = find_profile(os.path.basename(wanted.command[0]), home.profiles)
-    form = profile.headless
+    form = _form_of(home, wanted.command)
     if not wanted.conversation or form is None or not form.resume:
         return wanted.command
     program, *words = wanted.command
     flag = form.resume[0]
     if flag in words:  # it was started with an older one
         at = words.index(flag)
-        del words[at : at + 1 + (words[at + 1 : at + 2] != [] and words[at + 1][0] != "-")]
+        has_value = _has_id(form) and words[at + 1 : at + 2] != [] and words[at + 1][0] != "-"
+        del words[at : at + 1 + has_value]
     return [program, *(word.replace("{id}", wanted.conversation) for word in form.resume), *words]
+
+
+def _form_of(home: Home, command: list[str]) -> HeadlessForm | None:
+    return find_profile(os.path.basename(command[0]), home.profiles)[0].headless
+
+
+def _has_id(form: HeadlessForm) -> bool:
+    """Whether the program goes on with a conversation by its id; else with its last one."""
+    return any("{id}" in word for word in form.resume)

@@ -27,7 +27,8 @@ from relay.config.load import (
 )
 from relay.config.manifest import Manifest, read_manifest, write_manifest
 from relay.config.mistakes import Mistakes
-from relay.config.settings import check_spelling
+from relay.config.settings import plain_values
+from relay.config.static_check import check_source, idle_names
 from relay.config.trust import (
     CONFIG_NAME,
     GONE,
@@ -46,11 +47,12 @@ from relay.config.trust import (
     untrust,
     user_config,
 )
-from relay.core.errors import ConfigError, NotFound, UsageError
+from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
 from relay.core.files import changed_files
-from relay.core.paths import Home
+from relay.core.paths import Home, is_within
 from relay.core.processes import own_place
 from relay.hooks.hook_files import is_hook_file
+from relay.protocol.agent_ops import AGENTS
 
 #: Stands for the names that a file registers when it runs.
 UNKNOWN = "(known when it runs)"
@@ -97,6 +99,7 @@ def run_trust(args: Options) -> int:
         return _revoke(home, args)
     file = _file(args.path)
     changed = _changes(home, file)
+    is_new = not args.show and bool(changed or not is_trusted(home, file.path, file.sha256))
     runs: list[str] = []
     seen: Examined | None = None
     if door.file_of_feature(file) or is_hook_file(file.path, file.data):
@@ -159,9 +162,33 @@ def run_trust(args: Options) -> int:
         output.note(f"! {line}")
     if UNKNOWN in found.patterns:
         output.note(f"! {_UNTOLD if trusted else _UNREAD}")
+    if is_new:
+        _tell_of_agents(home, file)
     if args.show and not trusted:
         output.note(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
+
+
+def _tell_of_agents(home: Home, file: ConfigFile) -> None:
+    """Name the agents that run already: each keeps what it was started with."""
+    folder = os.path.dirname(file.path)
+    try:
+        with connect(home, start=False) as client:
+            rows = client.request(AGENTS)["agents"]
+    except RelayError:
+        return  # no broker, so no agent
+    names = [
+        row["name"]
+        for row in rows
+        if row["pid"] is not None
+        and (file.path == user_config() or is_within(row["cwd"] or "", folder))
+    ]
+    if names:
+        one = len(names) == 1
+        output.note(
+            f"{', '.join(names)} {'runs' if one else 'run'} with the earlier configuration:"
+            f" start {'it' if one else 'them'} again to use this one"
+        )
 
 
 def trust_file(home: Home, file: ConfigFile) -> None:
@@ -257,11 +284,10 @@ def run_check(args: Options) -> int:
                 warnings = _warnings(loaded)
                 said = f"no mistake found (patterns: {len(patterns)}, hooks: {len(hooks)})"
             else:
-                check_spelling(file.data, mistakes)
+                check_source(file.data, mistakes)
                 mistakes.check()
-                warnings = ["it is not trusted, so it did not run: syntax and keys were checked"]
-                said = "no mistake found in its syntax and keys; it did not run, because it is not"
-                said += " trusted"
+                warnings = idle_names(file.data)
+                said = "no mistake found; it did not run, because it is not trusted"
         except ConfigError as error:
             raise _refused(file, mistakes_of(error), "so it cannot be used") from None
         record |= {"executed": trusted, "patterns": patterns, "hooks": hooks, "warnings": warnings}
@@ -269,11 +295,10 @@ def run_check(args: Options) -> int:
         output.as_json(record)
         return 0
     output.data(f"{file.path}: {said}")
-    if not trusted:
-        output.note(f"To let it run: relay trust {shlex.quote(file.path)}")
-        return 0
     for warning in warnings:
         output.note(f"! {warning}")
+    if not trusted:
+        output.note(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
 
 
@@ -346,8 +371,13 @@ def _record(
         "mcp": settings.mcp,
         "task": settings.task,
     }
+    values |= plain_values(settings) | ({"may": dict(settings.may)} if settings.may else {})
     for setting in settings_door.settings():
-        if (shown := setting.shown(settings.of(setting))) is not None:
+        value = settings.of(setting)
+        shown = setting.shown(value)
+        if shown is None and setting.key in loaded.origins:
+            shown = setting.summary(setting.kept(value))
+        if shown is not None:
             values[setting.key] = shown
     return {
         "path": file.path if file is not None else None,
@@ -377,6 +407,8 @@ def _print_record(record: dict[str, Any]) -> None:
         value = "-" if entry["value"] is None else entry["value"]
         if isinstance(value, dict):
             value = _table(value)
+        elif isinstance(value, list):
+            value = _names(value)
         output.data(f"{key:<13} {value}  ({entry['from']})")
     for warning in record["warnings"]:
         output.note(f"! {warning}")
@@ -389,4 +421,6 @@ def _table(value: dict[str, object]) -> str:
 
 
 def _shown(item: object) -> str:
+    if isinstance(item, list) and all(isinstance(one, str) for one in item):
+        return " ".join(item) or "-"
     return json.dumps(item, ensure_ascii=False) if isinstance(item, dict) else str(item)

@@ -112,9 +112,9 @@ def run(args: Options) -> int:
     marks = _ASCII_MARKS if output.only_ascii() else _MARKS
     width = max(len(check.name) for check in checks)
     for check in checks:
-        prose(visible(f"{marks[check.level]} {check.name:<{width}}  {check.text}"))
+        prose(visible(f"{marks[check.level]} {check.name:<{width}}  {check.text}"), width + 4)
         if check.hint:
-            prose(visible(f"  {'':<{width}}  {check.hint}"))
+            prose(visible(f"  {'':<{width}}  {check.hint}"), width + 4)
         if check.fix:
             output.data(f"  {'':<{width}}  -> {check.fix}")
     output.data("")

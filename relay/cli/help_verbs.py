@@ -29,9 +29,8 @@ _AGENTS = "names"
 _HEAD = """\
 # Reference: the commands
 
-Every command of `relay` with what it takes. `relay COMMAND --help` prints the same in a terminal, and
-`relay help --man FOLDER` writes it as manual pages. This page is made from the commands themselves:
-`relay help --all` prints it.
+Every command of `relay` with what it takes. `relay COMMAND --help` prints the same in a terminal,
+and `relay help --man FOLDER` writes it as manual pages. This page is made by `relay help --all`.
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
@@ -19,7 +18,6 @@ from relay.core.errors import EXIT_FAILED, NotFound, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import QueueMode
 from relay.core.paths import Home
-from relay.hooks.context import Context, Identity
 from relay.hooks.events import (
     EVENTS,
     HookEventName,
@@ -30,13 +28,11 @@ from relay.hooks.events import (
 )
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import HookDefinition
-from relay.hooks.run_functions import FunctionRunner
 from relay.protocol.agent_ops import HOOK_LOG
-from relay.session.session_hooks import SessionConfig, make_engine
 
 Json = dict[str, Any]
 
-_HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED")
+_HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED", "FILE")
 _LOG_HEAD = ("TIME", "AGENT", "EVENT", "ID", "HOOK", "MS", "RESULT")
 #: What an event is about that does not say it: the fields that are left out of ``--input``.
 _USUAL: dict[HookEventName, dict[str, Any]] = {
@@ -185,10 +181,19 @@ def _shown(hook: HookDefinition) -> dict[str, Any]:
 
 def _cells(hook: HookDefinition) -> tuple[object, ...]:
     name = hook.name.removeprefix(f"{hook.event.registration} ")
+    name = name.removesuffix(f" [{os.path.basename(hook.source)}]")
     matcher = hook.matcher or "*"
     trusted = "yes" if hook.trusted else "no: relay trust"
     where = (hook.event.registration, name, hook.kind, matcher)
-    return *where, hook.priority, hook.on_failure.value, trusted
+    return *where, hook.priority, hook.on_failure.value, trusted, _place(hook.source)
+
+
+def _place(path: str) -> str:
+    """A file as a person would write it here."""
+    here, home = os.getcwd() + os.sep, os.path.expanduser("~") + os.sep
+    if path.startswith(here):
+        return path.removeprefix(here)
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
 
 
 def _log_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -229,6 +234,8 @@ def run_test(options: Options) -> int:
     if wrong:
         shown = {name: usual.get(name, one) for name, one in example(event).items()}
         raise UsageError(wrong, hint=f"for example --input '{json.dumps(shown)}'")
+    import asyncio
+
     return _shown_test(asyncio.run(_fire(loaded, event, fields)), options)
 
 
@@ -340,6 +347,11 @@ class _DryActions:
 async def _fire(
     loaded: LoadedConfig, event: HookEventName, fields: dict[str, Any]
 ) -> dict[str, Any]:
+    # Imported on use: what lists hooks must not pay for the engine.
+    from relay.hooks.context import Context, Identity
+    from relay.hooks.run_functions import FunctionRunner
+    from relay.session.session_hooks import SessionConfig, make_engine
+
     actions = _DryActions()
     task = loaded.settings.task
     identity = Identity("test", "test", "dry-run", os.getcwd(), dict(os.environ), task)

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import Any
 
-from relay.app.spawning import READY, release, resumable, spawn
+from relay.app.spawning import READY, bring_back, in_terminals, release, resumable, spawn
 from relay.broker.client import check_person, request
 from relay.cli import output
 from relay.cli.answer_verbs import show_questions
@@ -22,6 +22,8 @@ from relay.core.paths import Home, working_folder
 from relay.protocol.agent_ops import RELEASE
 from relay.protocol.broker import Json
 
+#: Agents that are brought back at the same time.
+_AT_ONCE = 8
 #: Options that name files as from here, though the agent may work elsewhere.
 _PATHS = ("config", "write")
 
@@ -106,7 +108,8 @@ def spawn_verb(options: Any) -> int:
     if made.state == "blocked" and show_questions([made.name]):
         return 0
     why = f" ({made.reason})" if made.reason else ""
-    output.note(f"{made.name} is {made.state}{why}; relay attach {made.name} shows it")
+    shows = f"relay attach {made.name} shows it, Ctrl-\\ d leaves it again"
+    output.note(f"{made.name} is {made.state}{why}; {shows}")
     return 0
 
 
@@ -125,7 +128,8 @@ def attach_verb(options: Any) -> int:
 def resume_verb(options: Any) -> int:
     home = Home.from_env()
     check_person(home, "resume agents")
-    rows, worst = [], 0
+    rows: dict[str, Json] = {}
+    chosen: dict[str, Spawn] = {}
     for wanted, is_known in resumable(home, options.names):
         words = shlex.join([*wanted.command, *wanted.options]).replace("\n", " ⏎ ")
         starts = f"{words} in {wanted.cwd}"
@@ -135,29 +139,62 @@ def resume_verb(options: Any) -> int:
         # Of a helper by its name only: it would be below that agent no longer.
         if by and not options.names and (wanted.parent or not sys.stdin.isatty()):
             error = f"{by}; relay resume {wanted.name} brings it back as yours ({starts})"
-            rows.append({"name": wanted.name, "state": None, "error": error})
+            rows[wanted.name] = {"name": wanted.name, "state": None, "error": error}
             continue
         output.note(f"{wanted.name}: {starts}")
         if by and not output.agreed(f"{wanted.name} {by}. Start it, as yours?", yes=options.yes):
             continue
-        try:
-            made = spawn(home, wanted)
-        except RelayError as error:
-            rows.append({"name": wanted.name, "state": None, "error": error.line})
-            worst = error.exit_status
-            continue
-        rows.append({"name": made.name, "state": made.state, "conversation": wanted.conversation})
+        rows[wanted.name] = {"name": wanted.name, "state": "starting"}
+        chosen[wanted.name] = wanted
+    worst = _bring_back(home, chosen, rows, quiet=options.json)
     if options.json:
-        output.as_json(rows)
+        output.as_json(list(rows.values()))
         return worst
-    for row in rows:
-        how = "in its last conversation" if row.get("conversation") else "started afresh"
+    for row in rows.values():
+        how = "in its last conversation"
+        if not row.get("conversation"):
+            how = f"started afresh ({row.get('afresh')})"
         output.data(f"{row['name']}: {row.get('error') or ', '.join((str(row['state']), how))}")
+    if asking := [row["name"] for row in rows.values() if row["state"] == "blocked"]:
+        show_questions(asking)
     if not rows:
         output.note(
-            "no spawned agent has lost its terminal; relay resume NAME brings back one that ended,"
-            " or says how one goes on that ran in a terminal of yours"
+            "no spawned agent has lost its terminal; relay resume NAME brings back one that ended"
         )
+    if not options.names and (others := in_terminals(home)):
+        output.note(
+            f"{', '.join(others)} ran in a terminal of yours: relay resume {others[0]} says how it"
+            " goes on there"
+        )
+    return worst
+
+
+def _bring_back(home: Home, chosen: dict[str, Spawn], rows: dict[str, Json], *, quiet: bool) -> int:
+    """Start them all at once, and put into the ``rows`` what came of each; the exit status."""
+    # Slow to import, and only here.
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
+    from relay.cli.progress import Rows
+
+    worst = 0
+    progress = Rows(sys.stderr, dict.fromkeys(chosen, "starting"), wanted=not quiet)
+    with ThreadPoolExecutor(_AT_ONCE) as pool, progress:
+        starts = {pool.submit(bring_back, home, one): one for one in chosen.values()}
+        for done in as_completed(starts):
+            wanted = starts[done]
+            row = rows[wanted.name]
+            try:
+                made, afresh = done.result()
+            except RelayError as error:
+                row |= {"state": None, "error": error.line}
+                worst = max(worst, error.exit_status)
+                progress.show(wanted.name, "failed")
+                continue
+            row |= {"name": made.name, "state": made.state}
+            row["conversation"] = "" if afresh else wanted.conversation
+            if afresh:
+                row["afresh"] = afresh
+            progress.show(wanted.name, made.state)
     return worst
 
 

@@ -9,6 +9,7 @@ from relay.broker.start import NONE_RUNS, failure_since
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
+from relay.config.names import has_lost_terminal
 from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
 from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
@@ -57,6 +58,7 @@ def agents_verb(options: Any) -> int:
         _print_agents(rows)
     else:
         output.note("no agents; relay wrap --name NAME COMMAND starts one")
+    _note_lost(Home.from_env(), rows)
     if elsewhere:
         output.data("")
         now_ms = time.time_ns() // 1_000_000
@@ -66,6 +68,13 @@ def agents_verb(options: Any) -> int:
             width=table.columns(),
         )
     return 0
+
+
+def _note_lost(home: Home, rows: list[AgentRow]) -> None:
+    """Say which agents have lost their terminal, as after a reboot."""
+    gone = [row["name"] for row in rows if row["state"] == "gone"]
+    if lost := [name for name in gone if has_lost_terminal(home, name)]:
+        output.note(f"relay resume brings back {', '.join(lost)} (the terminal is gone)")
 
 
 def _machine_of(one: AgentElsewhere, now_ms: int) -> str:
@@ -114,6 +123,7 @@ def status_verb(options: Any) -> int:
         return 0
     if not found["problem"]:  # else nobody knows who runs
         _print_agents_now(rows)
+        _note_lost(home, rows)
     if waiting:
         output.toned([(waiting, "need"), (": relay items", "")])
     _print_work(found)

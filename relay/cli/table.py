@@ -106,9 +106,10 @@ def because(row: Mapping[str, object]) -> str | None:
     return f"({row['reason']})" if row["reason"] else None
 
 
-def prose(text: str, *, titles: bool = False) -> None:
-    """Print lines of words; those that are wider than the terminal go on below, indented.
-    ``titles``: it is a help, whose titles stand out."""
+def prose(text: str, under: int = 0, *, titles: bool = False) -> None:
+    """Print lines of words; those that are wider than the terminal go on below, indented: by two
+    columns more than they are, or at the column ``under``. ``titles``: it is a help, whose titles
+    stand out."""
     put = output.headed if titles else output.data
     width = columns()
     for line in text.splitlines():
@@ -117,7 +118,7 @@ def prose(text: str, *, titles: bool = False) -> None:
             continue
         import textwrap
 
-        below = " " * (len(line) - len(line.lstrip()) + 2)
+        below = " " * (min(under, width // 2) or len(line) - len(line.lstrip()) + 2)
         words = textwrap.TextWrapper(width, subsequent_indent=below, break_long_words=False)
         words.break_on_hyphens = False
         for part in words.wrap(line):

@@ -28,6 +28,8 @@ class Setting(Generic[T]):
     default: T
     #: ``key = {…}`` at the top of a file says the same.
     at_top: bool = False
+    #: It counts in the person's own file alone.
+    own_only: bool = False
 
     def of_file(self, value: T, path: str, sha256: str) -> T:
         """``value``, as the file ``path`` says it."""

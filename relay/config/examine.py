@@ -17,7 +17,6 @@ from relay.config.trust import ConfigFile, project_root, user_config
 from relay.core.environment import for_own_process
 from relay.core.errors import ConfigError, RelayError
 from relay.directive.escape import clean
-from relay.hooks.events import EVENTS
 from relay.hooks.hook_files import read_hook_file
 from relay.hooks.hook_types import Command, Url
 
@@ -56,10 +55,9 @@ def examine(file: ConfigFile) -> Examined:
     found = manifest_of(loaded)
     warnings = [*loaded.warnings, *programs.unread(loaded.registry.commands())]
     if file.path != user_config():
-        stages = [one for one, spec in EVENTS.items() if spec.of_broker and one in found.events]
         for names, does in (
             (found.settings["channel_adapters"], "connects channels"),
-            ([one.registration for one in stages], "is told of what the broker does"),
+            (found.settings["observers"], "is told of what the broker does"),
         ):
             if names:
                 only = f"only your own configuration, {user_config()}, {does}"

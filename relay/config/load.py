@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import os
+import re
 import sys
 import threading
 import traceback
@@ -22,7 +23,16 @@ from typing import Any
 from relay.config import programs
 from relay.config.manifest import Manifest, every_event, may_guard, read_manifest, write_manifest
 from relay.config.mistakes import Mistakes
-from relay.config.settings import DO_ALONE, Settings, apply_dictionaries, merged
+from relay.config.settings import (
+    Settings,
+    apply_dictionaries,
+    merged,
+    not_installed,
+    own_only,
+    plain_values,
+    without,
+)
+from relay.config.static_check import idle_names
 from relay.config.trust import (
     DAMAGED,
     TRUSTED,
@@ -33,6 +43,7 @@ from relay.config.trust import (
     place_of,
     read_config,
     trusted_entry,
+    user_config,
 )
 from relay.core.errors import ConfigError, RelayError
 from relay.core.paths import Home, config_base
@@ -47,6 +58,9 @@ LOAD_TIMEOUT = 10.0
 #: The name under which a file's module runs begins so: not ``__main__``, so that a script's guard
 #: works.
 MODULE_NAME = "relay_config"
+
+#: A line by which a Python file says how it is encoded.
+_CODING = re.compile(rb"[ \t\f]*#.*?coding[:=]")
 
 _loading = threading.local()
 
@@ -131,12 +145,15 @@ def _with(whole: LoadedConfig, one: FoundConfig, home: Home) -> LoadedConfig:
         )
     _remember(home, one.file, manifest_of(loaded))
     whole.registry.include(loaded.registry)
-    given = dict.fromkeys(loaded.settings.given, one.path)
+    settings = loaded.settings
+    if one.path != user_config():
+        settings = without(settings, own_only(settings))
+    given = dict.fromkeys(settings.given, one.path)
     return replace(
         whole,
         path=one.path,
         sha256=one.file.sha256,
-        settings=merged(whole.settings, loaded.settings),
+        settings=merged(whole.settings, settings),
         warnings=(*whole.warnings, *loaded.warnings),
         hook_problems=(*whole.hook_problems, *loaded.hook_problems),
         unguarded=whole.unguarded or loaded.unguarded,
@@ -230,6 +247,7 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
             "may": dict(settings.may),
             "mcp": settings.mcp if "mcp" in settings.given else None,
             "redact": settings.redact,
+            "values": plain_values(settings),
             "features": {one.key: one.kept(value) for one, value in settings.features.items()},
         },
     )
@@ -293,6 +311,7 @@ def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> Loa
 
 def compile_config(file: ConfigFile) -> types.CodeType:
     """The compiled file; nothing of it runs. Raises ConfigError with line and text."""
+    _check_encoding(file)
     try:
         return compile(file.data, file.path, "exec", dont_inherit=True)
     except SyntaxError as error:
@@ -307,6 +326,25 @@ def compile_config(file: ConfigFile) -> types.CodeType:
         raise ConfigError(
             f"{file.path} is not Python source: {error}", hint="write one with: relay init"
         ) from None
+
+
+def _check_encoding(file: ConfigFile) -> None:
+    """Raises ConfigError for a file that is not UTF-8, with its line."""
+    if any(_CODING.match(line) for line in file.data.splitlines()[:2]):
+        return  # it says itself what it is
+    bad = file.data.find(0)
+    try:
+        file.data.decode()
+    except UnicodeDecodeError as error:
+        bad = error.start
+    if bad >= 0:
+        wide = " (it looks like UTF-16)" if file.data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        line = file.data.count(b"\n", 0, bad) + 1
+        raise ConfigError(
+            f"{file.path}:{line}: this is not UTF-8{wide}",
+            hint="save the file as UTF-8, then: relay config check",
+            details={"line": line},
+        )
 
 
 def executing_config() -> bool:
@@ -354,8 +392,8 @@ def _explained(file: ConfigFile, error: BaseException) -> tuple[ConfigError, int
     elif isinstance(error, SystemExit):
         what, hint = "it calls exit()", "a configuration only defines handlers; remove the call"
     elif isinstance(error, ModuleNotFoundError):
-        what = f"it imports {error.name!r}, which is not installed here"
-        hint = f"install it for {sys.executable}; modules beside the file are not importable"
+        missing = not_installed(str(error.name))
+        what, hint = missing.message, missing.hint
     else:
         what = f"{type(error).__name__}: {error}"
         hint = "correct this line, then: relay config check"
@@ -379,8 +417,11 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     settings = apply_dictionaries(names, registry, settings, mistakes, source=file.path)
     mistakes.check()
     settings = settings.of_file(file.path, file.sha256)
-    does = registry.holds_something or settings.features or settings.given & DO_ALONE
-    warnings = [] if does else _empty(names)
+    does = registry.holds_something or settings.given
+    warnings = idle_names(file.data) or ([] if does else _empty(names))
+    if (idle := own_only(settings)) and file.path != user_config():
+        names_ = f"{', '.join(idle)}, which {'count' if idle[1:] else 'counts'}"
+        warnings.append(f"{file.path} sets {names_} only in your own file, {user_config()}")
     for command in registry.commands():
         missing = programs.missing(command, file.path)
         warnings += [f"{name} is not there, so its hook will not run" for name in missing]
@@ -404,4 +445,4 @@ def _empty(names: dict[str, Any]) -> list[str]:
             f"{loose[0]}() is defined but not registered: "
             f'put it into hooks = {{"{loose[0]}": {loose[0]}}}'
         ]
-    return ["it registers no pattern, no hook and no route"]
+    return ["it registers and sets nothing"]

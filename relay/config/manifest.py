@@ -46,6 +46,8 @@ if TYPE_CHECKING:
         mcp: bool | None
         #: Whether secrets are masked in what is stored; it counts in the person's own file alone.
         redact: bool
+        #: Its other settings of relay's own, for people: see ``settings.plain_values``.
+        values: dict[str, Any]
         #: What it sets of features: see ``Manifest.features``.
         features: dict[str, Any]
 
@@ -91,14 +93,15 @@ class Manifest:
         return self.settings["features"]
 
     @property
-    def more(self) -> dict[str, list[str]]:
-        """The names of its route functions and of the channels that it connects, and what it lets
-        agents do."""
+    def more(self) -> dict[str, list[str] | dict[str, Any]]:
+        """The names of its route functions and of the channels that it connects, what it lets
+        agents do, and what it sets."""
         given = self.settings
         return {
             "routes": [one["name"] for one in given["routes"]],
             "channels": given["channel_adapters"],
             "may": [f"{name} ({' '.join(rights)})" for name, rights in given["may"].items()],
+            "settings": given["values"],
         }
 
     def fields(self) -> dict[str, Any]:
@@ -126,6 +129,7 @@ def no_settings() -> FileSettings:
         "may": {},
         "mcp": None,
         "redact": True,
+        "values": {},
         "features": {},
     }
 
@@ -257,7 +261,7 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
     lists.append(given["observers"])
     good = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
     good = good and all(type(one) is dict for one in given["routes"])
-    tables = (given["may"], *manifest.features.values())
+    tables = (given["may"], given["values"], *manifest.features.values())
     good = good and all(one is None or type(one) is dict for one in tables)
     good = good and given["mcp"] in (None, True, False) and type(given["redact"]) is bool
     return manifest if good and isinstance(manifest.problem, str) else None

@@ -35,6 +35,14 @@ class Mistakes:
             words = [word for pair in _QUOTED.findall(error.message) for word in pair if word]
             self.note(error, self._line([*words, key]))
 
+    @contextmanager
+    def at_line(self, line: int) -> Iterator[None]:
+        """Note a ConfigError that is raised within, at this line."""
+        try:
+            yield
+        except ConfigError as error:
+            self.note(error, line)
+
     def note(self, error: ConfigError, line: int | None = None) -> None:
         """Add one mistake, at ``line`` of the file."""
         place = self._path if line is None else f"{self._path}:{line}"

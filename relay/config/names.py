@@ -19,7 +19,7 @@ from relay.core.agent_names import (
     valid_name,
 )
 from relay.core.errors import NameTaken, RelayError, UsageError
-from relay.core.files import lock_open_file
+from relay.core.files import lock_open_file, read_file
 from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
 
@@ -98,6 +98,20 @@ def holder(home: Home, name: str) -> int | None:
         os.close(fd)
     pid = _told(home, name).get("pid")
     return pid if type(pid) is int else 0
+
+
+def record_path(home: Home, name: str) -> str:
+    """The file that says how it was spawned: see relay.config.spawned_agents."""
+    return os.path.join(home.root, "spawned", f"{name.lower()}.json")
+
+
+def has_lost_terminal(home: Home, name: str) -> bool:
+    """Whether it was spawned, and has gone without an end, as when the machine goes down."""
+    try:
+        record = loads(read_file(record_path(home, name), 1 << 20).decode())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and not record.get("ended") and holder(home, name) is None
 
 
 def run_of(home: Home, name: str) -> str | None:

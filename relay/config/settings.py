@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -13,7 +13,6 @@ from relay.config import door
 from relay.config.door import Setting
 from relay.config.mistakes import Mistakes
 from relay.core.errors import ConfigError, RelayError, did_you_mean
-from relay.hooks.events import event_names
 from relay.hooks.hook_types import Command, Url
 from relay.hooks.registry import (
     TIMEOUT_DEFAULT,
@@ -48,19 +47,21 @@ KEYS = {
 }
 #: The fields of Settings that have another name than their key.
 _FIELDS = {"timeout": "handler_timeout"}
-#: Those that do something also where nothing is registered, as every feature's does.
-DO_ALONE = frozenset({"hook_files", "may", "mcp", "redact"})
 #: What ``may`` can give an agent: to see another's screen or its turns, to start agents, and to
 #: follow everything that happens. Of itself an agent sees all that without.
 RIGHTS = ("peek", "transcript", "spawn", "watch")
+#: The keys of ``config`` that hold handlers.
+TABLES = ("patterns", "hooks", "routes")
+#: Those that count in the person's own file alone, as do those of features that say so.
+_OWN_ONLY = frozenset({"redact"})
 PATTERN_KEYS = ("handler", "override", "timeout")
 ROUTE_KEYS = ("handler", "kinds", "channels", "priority", "timeout")
 #: Exactly one of these says what a handler runs.
 _ACTIONS = ("handler", "command", "url")
-HOOK_KEYS = (
-    *("handler", "command", "url", "headers", "cwd", "env", "files"),
-    *("matcher", "on_failure", "sequential", "priority", "timeout", "name"),
-)
+_HOOK_OPTIONS = ("matcher", "on_failure", "sequential", "priority", "timeout", "name")
+HOOK_KEYS = (*_ACTIONS, *("headers", "cwd", "env", "files"), *_HOOK_OPTIONS)
+#: What the decorators of ``Relay`` take by name.
+_DECORATORS = {"pattern": PATTERN_KEYS[1:], "on": _HOOK_OPTIONS, "route": ROUTE_KEYS[1:]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def keys() -> dict[str, str]:
     return {**{one.key: one.doc for one in door.settings()}, **KEYS}
 
 
-def _known_key(key: object) -> str:
+def checked_key(key: object) -> str:
     """``key`` of ``config`` in its documented spelling. Raises ConfigError."""
     if isinstance(key, str) and _snake(key) in KEYS:
         return _snake(key)  # no feature is asked
@@ -193,14 +194,12 @@ def apply_dictionaries(
     if not isinstance(config, Mapping):
         mistakes.note(ConfigError(f"config must be a dictionary, not {type(config).__name__}"))
         config = {}
-    tables: dict[str, list[object]] = {"patterns": [], "hooks": [], "routes": []}
-    seen: set[str] = set()
+    tables: dict[str, list[object]] = {name: [] for name in TABLES}
+    seen: dict[str, object] = {}
     for key, value in config.items():
         with mistakes.at(str(key)):
-            name = _known_key(key)
-            if name in seen:
-                raise ConfigError(f"config has {name!r} twice", hint=f"leave out {key!r}")
-            seen.add(name)
+            name = checked_key(key)
+            spell_once(seen, name, key, "config")
             if name in tables:
                 tables[name].append(value)
             else:
@@ -218,53 +217,46 @@ def apply_dictionaries(
     for name in tables:
         if name in names:
             tables[name].append(names[name])
-    for table in tables["patterns"]:
-        for key, entry in _entries("patterns", table, mistakes):
-            with mistakes.at(key):
-                _add_pattern(registry, key, entry, source)
-    for table in tables["hooks"]:
-        for key, entry in _entries("hooks", table, mistakes):
-            with mistakes.at(key):
-                where = f"hooks[{key!r}]"
-                action, options = _action(_options(entry, HOOK_KEYS, where), where)
-                registry.add_hook(key, action, source=source, **options)
-    for table in tables["routes"]:
-        for key, entry in _entries("routes", table, mistakes):
-            with mistakes.at(key):
-                options = _options(entry, ROUTE_KEYS, f"routes[{key!r}]")
-                registry.add_route(key, options.pop("handler"), source=source, **options)
+    for name, given in tables.items():
+        for table in given:
+            for key, entry in _entries(name, table, mistakes):
+                with mistakes.at(key):
+                    add_entry(registry, name, key, entry, source)
     return settings
 
 
-def check_spelling(source: bytes, mistakes: Mistakes) -> None:
-    """Note the keys that are unknown in the dictionaries of a file, of which nothing runs."""
-    tables: dict[str, ast.Dict] = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-            tables |= {one.id: node.value for one in node.targets if isinstance(one, ast.Name)}
-    for key, value in _texts_of(tables.get("config")):
-        with mistakes.at(key):
-            name = _known_key(key)
-            if name in ("hooks", "routes") and isinstance(value, ast.Dict):
-                tables.setdefault(name, value)
-    for key, entry in _texts_of(tables.get("hooks")):
-        with mistakes.at(key):
-            event_names(key)
-        for option, _ in _texts_of(entry):
-            with mistakes.at(option):
-                known_key(option, HOOK_KEYS, f"hooks[{key!r}]")
-    for key, entry in _texts_of(tables.get("routes")):
-        for option, _ in _texts_of(entry):
-            with mistakes.at(option):
-                known_key(option, ROUTE_KEYS, f"routes[{key!r}]")
+def add_entry(registry: Registry, table: str, key: str, entry: object, source: str) -> None:
+    """Register one entry of ``patterns``, ``hooks`` or ``routes``. Raises ConfigError."""
+    where = f"{table}[{key!r}]"
+    if table == "patterns":
+        _add_pattern(registry, key, entry, source)
+    elif table == "hooks":
+        action, options = _action(_options(entry, HOOK_KEYS, where), where)
+        registry.add_hook(key, action, source=source, **options)
+    else:
+        options = _options(entry, ROUTE_KEYS, where)
+        registry.add_route(key, options.pop("handler"), source=source, **options)
 
 
-def _texts_of(table: ast.expr | None) -> Iterator[tuple[str, ast.expr]]:
-    """The keys of a dictionary that stand there as texts, and their values."""
-    if isinstance(table, ast.Dict):
-        for key, value in zip(table.keys, table.values, strict=True):
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield key.value, value
+def plain_values(settings: Settings) -> dict[str, Any]:
+    """The values of relay's own settings that are given and stand for themselves, as JSON."""
+    names = [name for name in KEYS if name in settings.given and name not in ("may", *TABLES)]
+    values = {name: getattr(settings, _FIELDS.get(name, name)) for name in names}
+    return {name: list(one) if isinstance(one, tuple) else one for name, one in values.items()}
+
+
+def own_only(settings: Settings) -> list[str]:
+    """What ``settings`` gives that counts in the person's own file alone."""
+    features = {one.key for one in settings.features if one.own_only}
+    return sorted(settings.given & (_OWN_ONLY | features))
+
+
+def without(settings: Settings, names: list[str]) -> Settings:
+    """``settings`` with the defaults for ``names``."""
+    defaults = Settings()
+    fields = {name: getattr(defaults, name) for name in names if name in KEYS}
+    features = {one: value for one, value in settings.features.items() if one.key not in names}
+    return replace(settings, **fields, given=settings.given - set(names), features=features)
 
 
 def merged(farther: Settings, nearer: Settings) -> Settings:
@@ -283,12 +275,50 @@ def known_keys(
     """``table`` with its keys in their documented spelling. Raises ConfigError, also where two
     spellings of one key would leave it open which of their values counts."""
     found: dict[str, Any] = {}
+    spelled: dict[str, object] = {}
     for key, value in table.items():
         name = known_key(key, known, where)
-        if name in found:
-            raise ConfigError(f"{where} has {name!r} twice", hint=f"leave out {key!r}")
+        spell_once(spelled, name, key, where)
         found[name] = value
     return found
+
+
+def spell_once(spelled: dict[str, object], name: str, key: object, where: str) -> None:
+    """Note how ``name`` is spelled. Raises ConfigError for a second spelling of it."""
+    if name in spelled:
+        raise ConfigError(
+            f"{spelled[name]!r} and {key!r} in {where} are the same key", hint="leave one out"
+        )
+    spelled[name] = key
+
+
+def known_options(decorator: str, words: Iterable[str]) -> None:
+    """Raises ConfigError for an option that ``@relay.on``, for example, does not have."""
+    for word in words:
+        if word not in _DECORATORS[decorator]:
+            known_key(word, _DECORATORS[decorator], f"@relay.{decorator}()")
+
+
+def not_installed(module: str) -> ConfigError:
+    """The file imports a module that there is not."""
+    return ConfigError(
+        f"it imports {module!r}, which is not installed here",
+        hint=f"install it for {sys.executable}; modules beside the file are not importable",
+    )
+
+
+def needs_word(decorator: str) -> ConfigError:
+    """``@relay.on`` stands above a function without saying for what."""
+    what, example = {"on": ("event", "idle"), "pattern": ("pattern", "deploy")}[decorator]
+    return ConfigError(
+        f"@relay.{decorator} does not say for which {what}",
+        hint=f'write @relay.{decorator}("{example}")',
+    )
+
+
+def relay_setting(word: str) -> str:
+    """The setting that is an argument of ``Relay()``. Raises ConfigError."""
+    return known_key(word, {key: "" for key in keys() if key not in TABLES}, "Relay()")
 
 
 def _snake(key: str) -> str:
@@ -392,5 +422,7 @@ def _seconds(key: str, value: object, most: float = TIMEOUT_MAX) -> float:
         or not math.isfinite(value)
         or not 0 < value <= most
     ):
-        raise ConfigError(f"{key} must be seconds, more than 0 and at most {most:g}, not {value!r}")
+        raise ConfigError(
+            f"{key} must be a number of seconds, more than 0 and at most {most:g}, not {value!r}"
+        )
     return float(value)

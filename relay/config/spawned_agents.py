@@ -11,6 +11,7 @@ import os
 import time
 from dataclasses import asdict, dataclass, field, fields
 
+from relay.config.names import record_path
 from relay.core import files
 from relay.core.agent_names import valid_name
 from relay.core.json_text import dumps, loads
@@ -51,16 +52,16 @@ def spawned(home: Home) -> list[Json]:
 
 def ended(home: Home, name: str, how: str, host: int | None = None) -> None:
     """Note how it has ended (if its host is still this one): it is not brought back by itself."""
-    record = _read(_path(home, name))
+    record = _read(record_path(home, name))
     if record is not None and not record.get("ended") and host in (None, record.get("host")):
-        files.write_atomically(_path(home, name), dumps({**record, "ended": how}))
+        files.write_atomically(record_path(home, name), dumps({**record, "ended": how}))
 
 
 def not_ended(home: Home, name: str, how: str, host: int) -> None:
     """Withdraw the note that this host has written: it is brought back."""
-    record = _read(_path(home, name))
+    record = _read(record_path(home, name))
     if record is not None and (record.get("ended"), record.get("host")) == (how, host):
-        files.write_atomically(_path(home, name), dumps({**record, "ended": ""}))
+        files.write_atomically(record_path(home, name), dumps({**record, "ended": ""}))
 
 
 def keep(home: Home, wanted: Spawn, host: int, run: str) -> None:
@@ -69,11 +70,11 @@ def keep(home: Home, wanted: Spawn, host: int, run: str) -> None:
     # What was put into its environment may be secret; who resumes it has an environment.
     record = {**asdict(wanted), "env": {}, "host": host, "run": run}
     record["started_ms"] = int(time.time() * 1000)
-    files.write_atomically(_path(home, wanted.name), dumps(record))
+    files.write_atomically(record_path(home, wanted.name), dumps(record))
     old = sorted(known(home), key=lambda one: int(one["started_ms"]))[:-_RECORDS_MAX]
     for one in old:
         if one.get("ended"):
-            files.unlink_if_there(_path(home, one["name"]))
+            files.unlink_if_there(record_path(home, one["name"]))
 
 
 def known(home: Home) -> list[Json]:
@@ -96,19 +97,18 @@ def _read(path: str) -> Json | None:
         return None
 
 
-def forget(home: Home, name: str) -> None:
-    """It never was: it has ended at once."""
-    files.unlink_if_there(_path(home, name))
+def put_back(home: Home, name: str, before: Json | None) -> None:
+    """It has ended at once: its record is what it was ``before``, None where there was none."""
+    if before is None:
+        files.unlink_if_there(record_path(home, name))
+    else:
+        files.write_atomically(record_path(home, name), dumps(before))
 
 
 def record_of(home: Home, name: str) -> Json | None:
     """The record of one that was spawned, ended or not."""
-    return _read(_path(home, name))
+    return _read(record_path(home, name))
 
 
 def _folder(home: Home) -> str:
     return os.path.join(home.root, "spawned")
-
-
-def _path(home: Home, name: str) -> str:
-    return os.path.join(_folder(home), f"{name.lower()}.json")

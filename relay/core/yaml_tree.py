@@ -48,11 +48,13 @@ class YamlError(RelayError):
         #: In the file's order.
         self.mistakes = tuple(found[:MISTAKES_MAX])
         more = len(found) - len(self.mistakes)
-        said = "; ".join(map(str, self.mistakes)) + (f"; and {more} more" if more else "")
+        first, *others = self.mistakes
+        place = f":{first.line}" if first.line else ""
+        said = "; ".join([first.text, *map(str, others)]) + (f"; and {more} more" if more else "")
         details: dict[str, object] = {
             "mistakes": [{"line": one.line, "text": one.text} for one in self.mistakes]
         }
-        super().__init__(f"{file or self.file}: {said}", hint=hint, details=details)
+        super().__init__(f"{file or self.file}{place}: {said}", hint=hint, details=details)
 
 
 class YamlNode:

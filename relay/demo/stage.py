@@ -28,20 +28,18 @@ DEADLINE = 60.0
 #: What stands before a line: the name of who shows it.
 _MARGIN = len("  Ann │ ")
 PATH_STEP = """\
-The program is not on your PATH yet; in each terminal:
+Put relay on your PATH, in each terminal:
 
     export PATH={folder}:"$PATH"
 """
 NEXT_STEPS = """\
-Try it with real agents, each in a terminal of its own:
+Start two agents, each in a terminal of its own:
 
     relay wrap --name Alice -- claude
-    relay wrap --name Bob -- claude        (or codex, gemini, any program)
+    relay wrap --name Bob -- codex         (or gemini, opencode, any program)
 
-and tell Alice: write a line "@relay:Bob please say hello".
-
-    relay send Bob "hello from a plain shell"     relay agents     relay history
-    relay doctor                                  what works on this machine
+Tell Alice "ask Bob to say hello". `relay` in a third terminal shows them both,
+and `relay doctor` what works on this machine.\
 """
 
 
@@ -119,10 +117,16 @@ def receive(actor: Actor, out: Callable[[str], None]) -> None:
     actor.open = bool(data)
     *lines, actor.partial = (actor.partial + data).split(b"\n")
     for line in lines:
-        text = line.decode("utf-8", "replace").rstrip("\r")
+        text = shortened(line.decode("utf-8", "replace").rstrip("\r"))
         if text.strip():
             for row in folded(text, table.columns()):
                 out(f"  {actor.name} │ {row}")
+
+
+def shortened(text: str) -> str:
+    """Without what relay says behind each message to a program that it could not brief."""
+    said, closing, _ = text.partition(" (End of ")
+    return f"{said} (…)" if closing else said
 
 
 def folded(text: str, columns: int | None) -> list[str]:
@@ -151,13 +155,13 @@ def history(home: Home) -> list[HistoryRow]:
 
 def conclude(receipts: list[HistoryRow], statuses: list[int], out: Callable[[str], None]) -> int:
     """The receipts, the verdict and what to try next."""
-    out("\nWhat the ledger says of each message:\n")
+    out("\nWhat became of each message:\n")
     for message in receipts:
         who = f"{message['from']} → {message['to']}"
         out(f"  {who:<12} {message['state']:<10} {message['body']}")
     seen = [message for message in receipts if message["state"] == "seen"]
     if statuses != [0, 0] or len(seen) != len(receipts) or len(receipts) < 3:
-        out("\nThis is not how it should end; `relay doctor` may know why.")
+        out("\nThe demo did not end as it should; `relay doctor` may say why.")
         return 1
     out(f"\nAll {len(seen)} messages were seen.\n")
     folder = os.path.dirname(sys.executable)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from relay.core.errors import ConfigError, did_you_mean
+from relay.core.errors import ConfigError, did_you_mean, nearest
 from relay.core.plain import shown
 
 
@@ -308,7 +308,10 @@ def event_name(text: str | HookEventName) -> HookEventName:
     found = _BY_KEY.get(key) or _BY_KEY.get(key.removeprefix("on"))
     if found is None:
         own = _BY_CLAUDE.get(key.removeprefix("on"))
-        hint = f"here it is {own.registration}" if own else did_you_mean(text, _known())
+        # Half of "idel" and "on_idle" is the prefix that everyone may leave out.
+        close = nearest(key.removeprefix("on"), [_key(one.value) for one in EVENTS])
+        own = own or (_BY_KEY[close] if close else None)
+        hint = f"did you mean {own.registration!r}?" if own else did_you_mean(text, _known())
         raise RegistrationError(f"unknown event {text!r}", hint=hint)
     return found
 

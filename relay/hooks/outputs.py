@@ -543,7 +543,7 @@ class _Reader:
         if difflib.get_close_matches(_key(key), _SPELLINGS, n=1, cutoff=_NEAR):
             # A guard whose "decison" is passed over in silence guards nothing.
             raise HandlerError(
-                f"{self.name} returned a mapping with the key {shown(key)}",
+                f"{self.name} returned a dictionary with the unknown key {key!r}",
                 hint=did_you_mean(key, (*_KEYS, *_FOREIGN)),
             )
 
@@ -607,7 +607,7 @@ def unknown_key(key: object, handler: str, known: Iterable[str], allowed: str) -
     """The error for a mapping's ``key`` that is not among ``known``, with the nearest of them."""
     nearest = did_you_mean(key[:80] if isinstance(key, str) else "", known)
     return HandlerError(
-        f"{handler} returned a mapping with the key {shown(key)}",
+        f"{handler} returned a dictionary with the unknown key {shown(key)}",
         hint=f"{nearest}; a handler returns {allowed}",
     )
 

@@ -395,8 +395,8 @@ def checked_timeout(label: str, timeout: object) -> float | None:
         or not 0 < timeout <= TIMEOUT_MAX
     ):
         raise RegistrationError(
-            f"{label}: the timeout must be seconds, more than 0 and at most {TIMEOUT_MAX:g}, "
-            f"not {timeout!r}"
+            f"{label}: the timeout must be a number of seconds, more than 0 and at most"
+            f" {TIMEOUT_MAX:g}, not {timeout!r}"
         )
     return float(timeout)
 
@@ -425,7 +425,7 @@ def checked_on_failure(event: HookEventName, value: object) -> OnFailure:
         return OnFailure.BLOCK if event is HookEventName.BEFORE_TOOL else OnFailure.ALLOW
     if value not in (OnFailure.ALLOW, OnFailure.BLOCK):
         raise RegistrationError(
-            f"{event.registration}: on_failure is {value!r}", hint='it is "allow" or "block"'
+            f'{event.registration}: on_failure must be "allow" or "block", not {value!r}'
         )
     return OnFailure(str(value))
 
@@ -462,7 +462,9 @@ def check_callable(label: str, function: HandlerFunction, arguments: tuple[str, 
     if not callable(function):
         raise RegistrationError(
             f"the handler of {label} cannot be called: it is {type(function).__name__}",
-            hint="give a function, or an object with __call__",
+            hint='give a function; for a program write {"command": ["program", "argument"]}'
+            if isinstance(function, str | list)
+            else "give a function, or an object with __call__",
         )
     try:
         return bind(function, arguments)

@@ -131,15 +131,17 @@ def import_pyghostty(cache: str) -> Any:
 
 
 def _from_cache(cache: str) -> Library:
+    import marshal  # bytecode: compiling the source again would cost 2 MB in every process
+
     folder = _folder()
     with open(os.path.join(folder, "_cdef.py"), "rb") as file:
         declarations = file.read()
-    path = os.path.join(cache, f"{_KEPT}{_key(declarations)}.py")
+    path = os.path.join(cache, f"{_KEPT}{_key(declarations)}")
     kept = _kept(path)
-    code = kept or _compile(declarations)
+    code = kept or marshal.dumps(compile(_compiled(declarations), path, "exec"))
     try:
         module: dict[str, Any] = {"__name__": "relay_ghostty"}
-        exec(compile(code, path, "exec"), module)
+        exec(marshal.loads(code), module)
         ffi = module["ffi"]
     except Exception:
         if kept is not None:
@@ -174,15 +176,14 @@ def _kept(path: str) -> bytes | None:
 
 def _key(declarations: bytes) -> str:
     """A name that changes with everything that the compiled declarations depend on."""
-    import hashlib
-    import importlib
+    import importlib.util
 
     backend: Any = importlib.import_module("_cffi_backend")
     parts = (backend.__version__, sys.version, os.uname().machine, _TWINS)
-    return hashlib.sha256(declarations + "\0".join(parts).encode()).hexdigest()[:16]
+    return importlib.util.source_hash(declarations + "\0".join(parts).encode()).hex()
 
 
-def _compile(declarations: bytes) -> bytes:
+def _compiled(declarations: bytes) -> bytes:
     """Python source that defines ``ffi``."""
     import importlib
     import tempfile

@@ -17,6 +17,7 @@ from relay.core import descriptors, processes
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
+from relay.core.visible import visible
 from relay.protocol import broker, frames
 from relay.protocol.agent_ops import AGENTS
 from relay.pump import tty
@@ -206,9 +207,11 @@ class _View:
                 code="forbidden",
             )
         self._connection.settimeout(None)
-        # What stands here stays above, where one can scroll to.
+        # What stands here stays above, where one can scroll to. The title stands until the agent
+        # sets one.
         sys.stdout.flush()
-        _write(b"\r\n" * (size.rows or 24))
+        title = f"{self._name}: " + ("q leaves it" if self._read_only else "Ctrl-\\ d leaves it")
+        _write(b"\r\n" * (size.rows or 24) + f"\x1b]2;{visible(title)}\a".encode())
         self._drawn = True
 
     def run(self) -> bool:

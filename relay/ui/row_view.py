@@ -88,12 +88,14 @@ def _delivery(row: Json) -> list[Piece]:
 
 
 def _agent(row: Json) -> list[Piece]:
-    was = "joined: " if row["was"] is None else f"{row['was']} → "
-    if row["was"] == row["state"]:
-        was = ""
+    was = f": {row['was']} → "
+    if row["was"] is None:
+        was = " joined, "
+    elif row["was"] == row["state"]:
+        was = ": "
     why = f" ({row['reason']})" if row["reason"] else ""
     state = (row["state"], tone(row["state"]))
-    return [(f"{row['name']}: ", "name"), (was, "faint"), state, (why, "")]
+    return [(row["name"], "name"), (was, "faint"), state, (why, "")]
 
 
 def _turn(row: Json) -> list[Piece]:
@@ -114,7 +116,7 @@ def _item(row: Json) -> list[Piece]:
         return [(f"{item['agent']}: {item['kind']} is over", "name"), (f"  {what}", "faint")]
     by = str(row.get("by") or "").partition(",")[0]  # without the terminal: relay history has it
     who = f"{by} answered {item['agent']}" if by else f"{item['agent']} got"
-    return [(f"{who}: ", "name"), (row["answer"], ""), (f"  {what}", "faint")]
+    return [(f"{who}: ", "name"), (row["answer"], ""), (f" ({what})", "faint")]
 
 
 def _obligation(row: Json) -> list[Piece]:

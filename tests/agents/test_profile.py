@@ -67,7 +67,7 @@ def test_a_broken_one_costs_a_remark_and_relays_stands_in(own: Path) -> None:
     path = write(own, "claude", "screen:\n  person: '('\n")
     profile, notes = find_profile("claude", str(own))
     assert profile.input is not None
-    assert len(notes) == 1 and notes[0].startswith(f"{path}: line 2: screen.person: ")
+    assert len(notes) == 1 and notes[0].startswith(f"{path}:2: screen.person: ")
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -113,7 +113,7 @@ def test_a_link_is_not_used(own: Path, tmp_path: Path) -> None:
 def test_a_mistake_is_told_with_its_place(text: str, said: str) -> None:
     with pytest.raises(ProfileError) as caught:
         parse_profile(text, "pi.yaml")
-    assert caught.value.message.startswith(f"pi.yaml: line {said}")
+    assert caught.value.message.startswith(f"pi.yaml:{said}")
 
 
 def test_all_mistakes_are_told_at_once_with_the_paths_of_their_fields() -> None:

@@ -153,7 +153,7 @@ def test_a_program_with_a_profile_is_named_and_a_profile_that_is_wrong_too(
     assert found["chatty"].hint == "code looks live (docs/screen.md)"
     assert found["newer"].text.startswith("0.74.0 (newer than 0.73.10, which relay")
     assert (found["newer"].level, found["newer"].fix) == ("warn", "relay agent check newer")
-    assert found["odd"].level == "warn" and "odd.yaml: line 1: there is no 'x'" in found["odd"].text
+    assert found["odd"].level == "warn" and "odd.yaml:1: there is no 'x'" in found["odd"].text
 
 
 def test_agents_are_found_with_their_versions_and_not_run(

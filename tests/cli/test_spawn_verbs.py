@@ -5,24 +5,25 @@ from __future__ import annotations
 import io
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from relay.app import spawning
-from relay.app.spawning import Spawned, resumable, spawn
+from relay.app.spawning import ENDED, Spawned, resumable, spawn
 from relay.broker.client import connect
-from relay.cli import spawn_verbs
+from relay.cli import spawn_verbs, status
 from relay.config import names
 from relay.config.spawned_agents import Spawn, keep
-from relay.core.errors import NotFound, Timeout, UsageError
+from relay.core.errors import NotFound, RelayError, Timeout, UsageError
 from relay.core.paths import Home
 from relay.protocol.agent_ops import AGENT_STATE, REGISTER, SPAWN
 from tests.broker.support import register, registration
 from tests.cli.verbs import printed_json, verbs_of
 from tests.support import unchecked
 
-verbs = verbs_of(spawn_verbs)
+verbs, status_verbs = verbs_of(spawn_verbs), verbs_of(status)
 HELPER = Spawn("Bob", ["claude", "-p", "a b"], "/", parent="Lead")
 
 
@@ -35,9 +36,12 @@ def started(broker_home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Spawn]:
 
     def start(home: Home, wanted: Spawn, **_: object) -> Spawned:
         found.append(wanted)
+        if wanted.conversation == "nothing-said":
+            raise RelayError("it has ended", hint="\nNo conversation found", code=ENDED)
         return Spawned(wanted.name, 1, "idle", "")
 
     monkeypatch.setattr(spawn_verbs, "spawn", start)
+    monkeypatch.setattr(spawning, "spawn", start)
     monkeypatch.setattr(spawn_verbs, "release", lambda *_, **__: "killed")  # this is its process
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     return found
@@ -87,7 +91,7 @@ def test_what_stands_in_a_record_beyond_what_spawn_writes_is_left_out(broker_hom
 
 
 def test_one_that_ran_in_a_terminal_of_its_own_is_not_brought_back_but_the_command_is_told(
-    broker_home: Home,
+    broker_home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with connect(broker_home) as client:
         client.request(REGISTER, **{**registration("Ann", cwd="/src"), "kind": "claude"})
@@ -98,6 +102,37 @@ def test_one_that_ran_in_a_terminal_of_its_own_is_not_brought_back_but_the_comma
     with pytest.raises(NotFound, match="in a terminal of yours, in /src") as refused:
         verbs("resume", "ann")
     assert refused.value.hint.endswith(": relay wrap --name Ann -- claude --resume 12ab-34")
+    verbs("resume")
+    assert "Ann ran in a terminal of yours: relay resume Ann says" in capsys.readouterr().err
+
+
+def test_one_whose_program_has_not_kept_its_conversation_starts_afresh_and_that_is_said(
+    started: list[Spawn], broker_home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as one to which nothing was said before the machine went down."""
+    words, last = ["claude"], "nothing-said"
+    keep(broker_home, Spawn("Ann", words, "/", conversation=last), 1, "run")
+    with connect(broker_home) as client:
+        client.request(SPAWN, name="Ann", command=words, cwd="/", options=[], conversation=last)
+        client.request(REGISTER, **registration("Ann"))
+        client.request(AGENT_STATE, state="gone")
+    status_verbs("agents")
+    assert "relay resume brings back Ann (the terminal is gone)" in capsys.readouterr().err
+    verbs("resume", "Ann")
+    assert [one.conversation for one in started] == ["nothing-said", ""]
+    assert capsys.readouterr().out == "Ann: idle, started afresh (No conversation found)\n"
+
+
+def test_aider_which_has_no_ids_goes_on_with_what_was_said_in_its_folder(
+    broker_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker_home.create()
+    keep(broker_home, Spawn("Ada", ["aider", "--model", "x"], "/"), 1, "run")
+    [(back, _)] = resumable(broker_home, ["Ada"])
+    words = spawning._words_of(broker_home, back)
+    assert words == ["aider", "--restore-chat-history", "--model", "x"]
+    again = replace(back, command=[*words, "a.py"])
+    assert spawning._words_of(broker_home, again) == [*words, "a.py"]
 
 
 def test_what_confines_it_is_kept_with_places_as_from_here(

@@ -12,7 +12,7 @@ import pytest
 from relay.config import load as module
 from relay.config.load import LoadedConfig, executing_config, load, load_for_session
 from relay.config.settings import keys
-from relay.config.trust import CONFIG_NAME, read_config, trust
+from relay.config.trust import CONFIG_NAME, read_config, trust, user_config
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.hooks.events import EVENTS, HookEventName
@@ -21,6 +21,7 @@ from relay.hooks.run_functions import FunctionRunner
 from tests.hooks.fakes import FakeActions, context, engine
 
 ROOT = Path(__file__).parents[2]
+RELAY = "from relay import Relay\nr = Relay()\n"
 
 
 @pytest.fixture
@@ -157,11 +158,21 @@ def test_what_runs_are_the_bytes_that_were_hashed(tmp_path: Path) -> None:
     assert len(load(file).registry.all_hooks()) == 1
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"x = 1\n# caf\xe9\n", ":2: this is not UTF-8"),
+        (b"x = 1\0", ":1: this is not UTF-8"),
+        ("x = 1\n".encode("utf-16"), r"not UTF-8 \(it looks like UTF-16\)"),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / CONFIG_NAME
-    path.write_bytes(b"x = '\xff'\n")
-    with pytest.raises(ConfigError):
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match=message):
         load(read_config(str(path)))
+    path.write_bytes(b"# coding: latin-1\nx = '\xe9'\n")
+    load(read_config(str(path)))
 
 
 @pytest.mark.parametrize(
@@ -182,6 +193,16 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("patterns = {'A': print}", "'A' cannot be a namespace", "'a'"),
         ("patterns = {'a:': print}", "cannot be the target", ""),
         ("hooks = {'on_idel': print}", "unknown event 'on_idel'", "'on_idle'"),
+        ("hooks = {'idel': print}", "unknown event 'idel'", "'on_idle'"),
+        ("hooks = {'on_idle': 'echo hi'}", "cannot be called: it is str", '"command"'),
+        (
+            RELAY + "Relay(idle_secnds=3)",
+            "key 'idle_secnds' in Relay()",
+            "idle_seconds",
+        ),
+        (f"{RELAY}@r.pattern\ndef f(): ...", "@relay.pattern does not say", '("deploy")'),
+        (f"{RELAY}@r.on\ndef f(): ...", "@relay.on does not say", '("idle")'),
+        (f"{RELAY}@r.on('idle', priorty=1)\ndef f(): ...", "unknown key 'priorty'", "priority"),
         ("hooks = {'before_tool': {'matcher': 'Bash'}}", 'no "handler"', ""),
         ("hooks = {'before_tool': {'command': 3}}", "the command is 3", "program"),
         ("hooks = {'on_idle': {'handler': print, 'url': 'x'}}", "more than one of", ""),
@@ -189,9 +210,9 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("config = {'hook_files': 3}", "hook_files must be a list of paths", ""),
         ("hooks = {'on_idle': {'priority': 1}}", 'no "handler"', ""),
         ("hooks = {'on_idle': lambda a, b: 1}", "requires 'b'", "def handler(ctx, event)"),
-        ("config = {'idle_seconds': 0}", "idle_seconds must be seconds", ""),
-        ("config = {'timeout': '5'}", "timeout must be seconds", ""),
-        ("config = {'timeout': float('nan')}", "timeout must be seconds", ""),
+        ("config = {'idle_seconds': 0}", "idle_seconds must be a number of seconds", ""),
+        ("config = {'timeout': '5'}", "timeout must be a number of seconds", ""),
+        ("config = {'timeout': float('nan')}", "timeout must be a number of seconds", ""),
         ("config = {'task': 5}", "task must be a string", ""),
         ("from relay import Relay\na = Relay()\nb = Relay()", "more than one Relay()", ""),
     ],
@@ -269,8 +290,38 @@ def test_modules_beside_the_file_cannot_be_imported(loads: Load, tmp_path: Path)
     assert "not installed" in _error(loads, "import beside_the_config\n").message
 
 
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("hook = {'on_idle': print}\nconfig = {'mcp': True}", "line 1: nothing reads hook;"),
+        ("x = 1\ntimeout = 5", 'line 2: nothing reads timeout; write config = {"timeout": …}'),
+        ("timeout = 5\nconfig = {'timeout': timeout}", ""),
+    ],
+)
+def test_a_name_of_relays_that_nothing_reads_is_told(loads: Load, text: str, warning: str) -> None:
+    warnings = loads(text + "\n").warnings
+    assert warning in " ".join(warnings) if warning else not warnings
+
+
+def test_what_counts_only_in_the_persons_own_file_does_not_count_elsewhere(
+    home: Home, tmp_path: Path
+) -> None:
+    own, project = Path(user_config()), tmp_path / CONFIG_NAME
+    own.parent.mkdir(parents=True)
+    own.write_text("config = {'redact': False}\n")
+    project.write_text("config = {'redact': True, 'caps': {'Bob': 5}, 'mcp': True}\n")
+    for path in (own, project):
+        trust(home, str(path))
+    loaded = load_for_session(home, str(tmp_path))
+    assert loaded.settings.redact is False and loaded.settings.mcp
+    assert loaded.origins == {"redact": str(own), "mcp": str(project)}
+    (warning,) = loaded.warnings
+    assert warning.startswith(f"{project} sets caps, redact, which count only in your own file")
+
+
 def test_a_file_that_registers_nothing_says_so(loads: Load) -> None:
-    assert loads("x = 1\n").warnings == ("it registers no pattern, no hook and no route",)
+    assert loads("x = 1\n").warnings == ("it registers and sets nothing",)
+    assert loads("config = {'idle_seconds': 5}\n").warnings == ()
     (warning,) = loads("def on_idle(ctx): pass\n").warnings
     assert "on_idle() is defined but not registered" in warning
 

@@ -83,9 +83,9 @@ def test_what_else_is_called_memory_is_left_alone() -> None:
     ],
 )
 def test_a_key_in_two_spellings_is_a_mistake(names: dict[str, object], key: str) -> None:
-    with pytest.raises(ConfigError, match=f"has '{key}' twice") as caught:
+    with pytest.raises(ConfigError, match=f"'{key}' in .* are the same key|'{key}' and ") as caught:
         applied(names)
-    assert (caught.value.hint or "").startswith("leave out")
+    assert caught.value.hint == "leave one out"
 
 
 def test_rights_of_agents_are_checked() -> None:

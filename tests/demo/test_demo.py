@@ -58,6 +58,10 @@ def test_what_is_shown_fits_beside_the_names() -> None:
     assert stage.folded("word " * 30, None) == ["word " * 30]
     rows = stage.folded("word " * 30, 80)
     assert len(rows) == 3 and max(len(f"  Ann │ {row}") for row in rows) <= 80
+    # How to answer, which stands behind each message, would hide what is said.
+    assert stage.shortened("Relay message [1_2] from agent Ann: hi (End of [2]. To answer, …") == (
+        "Relay message [1_2] from agent Ann: hi (…)"
+    )
 
 
 @pytest.mark.parametrize("on_path", [True, False])

@@ -89,6 +89,7 @@ def test_viewers_of_any_size_see_the_same_and_who_only_reads_types_nothing() -> 
     relay("spawn", "Bob", "--", *python(FULL))
     with viewer(80, 24) as one:
         sees(one, "size 80x24 typed <>")
+        assert one.picture(0).title == "Bob: Ctrl-\\ d leaves it"
         with viewer(60, 30, "--read-only") as other:
             for program in (one, other):
                 sees(program, "size 60x24 typed <>")
@@ -119,12 +120,19 @@ def test_what_ends_at_once_is_said_with_what_it_showed() -> None:
     assert "command not found" in relay("spawn", "Bob", "--", "no-such-program", status=127)
 
 
-def test_who_has_lost_its_terminal_is_brought_back_and_who_was_released_is_not() -> None:
-    relay("spawn", "Bob", "--", *python(ECHO))
+def test_who_has_lost_its_terminal_is_brought_back_and_who_was_released_is_not(
+    tmp_path: Path,
+) -> None:
+    fails = tmp_path / "fails"
+    program = f"import os\nif os.path.exists({str(fails)!r}): raise SystemExit(3)\n" + ECHO
+    relay("spawn", "Bob", "--", *python(program))
     hosts = {row["name"]: row["host"] for row in spawned(Home.from_env())}
     assert list(hosts) == ["Bob"]
     os.kill(hosts["Bob"], signal.SIGKILL)  # as when the machine goes down
     wait_until(lambda: names.holder(Home.from_env(), "Bob") is None)
+    fails.touch()  # what failed once can be tried again
+    assert "Bob has ended with status 3" in relay("resume", status=1)
+    fails.unlink()
     [back] = relay_json("resume", "--json")
     assert (back["name"], back["state"]) == ("Bob", "idle")
     assert "no agent called Ada was spawned" in relay("resume", "Ada", status=3)

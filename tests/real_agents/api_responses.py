@@ -19,7 +19,7 @@ CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 SANDBOXED = '<permission_profile type="managed">'
 LEAVE = {
     "sandbox_permissions": "require_escalated",
-    "justification": "May the scripted command run?",
+    "justification": "May I run this?",
 }
 _USAGE = {
     "input_tokens": 100,

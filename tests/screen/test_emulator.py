@@ -101,7 +101,7 @@ def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (kept,) = cache.iterdir()
     assert kept.stat().st_mode & 0o077 == 0
     monkeypatch.setattr(emulator_library, "_loaded", None)
-    monkeypatch.setattr(emulator_library, "_compile", None)  # would be called, were it not kept
+    monkeypatch.setattr(emulator_library, "_compiled", None)  # would be called, were it not kept
     emulator_library.load(str(cache))
     assert works()
     assert emulator_library.load(None).ffi is not pyghostty.core.ffi

@@ -34,7 +34,7 @@ TURN = {"what": "turn", "agent": "Bob", "state": "completed", "text": "Done.\nBy
         ({**DELIVERY, "reason": None, "proof": "turn"}, "Bob: seen (turn)  CDEFGHIJ"),
         (
             {"what": "agent", "name": "Bob", "state": "idle", "was": None, "reason": None},
-            "Bob: joined: idle",
+            "Bob joined, idle",
         ),
         (
             {"what": "agent", "name": "Bob", "state": "limited", "was": "busy", "reason": "21:00"},
@@ -47,7 +47,7 @@ TURN = {"what": "turn", "agent": "Bob", "state": "completed", "text": "Done.\nBy
         ({"what": "item", "item": ITEM, "open": True}, "Bob asks: Run it?  [1 Yes · no]"),
         (
             {"what": "item", "item": ITEM, "open": False, "answer": "Yes", "by": "kim"},
-            "kim answered Bob: Yes  Run it?",
+            "kim answered Bob: Yes (Run it?)",
         ),
         ({"what": "item", "item": ITEM, "open": False}, "Bob: question is over  Run it?"),
         (

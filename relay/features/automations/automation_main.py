@@ -166,7 +166,10 @@ def load(path: str, source: str) -> Loaded:
         line = f":{error.lineno}" if error.lineno else ""
         raise UsageError(f"{path}{line}: {error.msg}", hint="correct this line") from None
     except BaseException as error:  # sys.exit() too
-        raise UsageError(f"{path} cannot be loaded: {_told(error, path)}") from error
+        raise UsageError(
+            f"{path} cannot be loaded: {_told(error, path)}",
+            hint="correct this, then: relay automation register FILE",
+        ) from error
     found = vars(module).get("automation")
     if found is None:
         raise UsageError(

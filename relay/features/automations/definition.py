@@ -32,7 +32,7 @@ from relay.core.dispatch import (
     PermissionSet,
 )
 from relay.core.dispatch import PersonType as PrincipalType
-from relay.core.errors import UsageError
+from relay.core.errors import UsageError, did_you_mean
 
 Json = dict[str, Any]
 
@@ -342,7 +342,7 @@ def _table(value: object, what: str, keys: Sequence[str]) -> Json:
         raise UsageError(f"{what} must be a dictionary, not {value!r}")
     for key in value:
         if key not in keys:
-            raise UsageError(f"{what} has no {key!r}", hint=f"it has {', '.join(keys)}")
+            raise UsageError(f"{what} has no {key!r}", hint=did_you_mean(str(key)[:80], keys))
     return dict(value)
 
 

@@ -580,7 +580,10 @@ def _tick(one: ActiveAutomation, now_ms: int) -> Json:
     name = one.row.name
     if one.definition.schedule is None:
         if triggers is None or TICK_KIND not in (triggers.types or ()):
-            raise UsageError(f"an event to try {name} with is needed", hint="give --event")
+            raise UsageError(
+                f"{name} needs an event to be tried with",
+                hint='--event \'{"content": "hello"}\', or --event ID of a stored one',
+            )
         name = MINUTE
     return {
         "channel": TIMER_CHANNEL,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from relay.config.door import Setting
 from relay.config.llm import from_config, llm_section, plain
 from relay.config.settings import known_keys
-from relay.core.errors import ConfigError
+from relay.core.errors import ConfigError, did_you_mean
 from relay.features.personas.settings import HEADLESS, parse_persona
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def parse_llm(value: object) -> Json | None:
     section = llm_section(plain(value, "llm"), "llm")
     for key in section:
         if key not in _KEYS:
-            raise ConfigError(f"unknown key {key!r} in llm", hint=f"known: {', '.join(_KEYS)}")
+            raise ConfigError(f"unknown key {key!r} in llm", hint=did_you_mean(key, _KEYS))
     from_config(section)
     return section
 
@@ -64,6 +64,9 @@ def parse_llm(value: object) -> Json | None:
 class _Automations(Setting[AutomationSettings]):
     def kept(self, value: AutomationSettings) -> Json:
         return asdict(value)
+
+    def summary(self, kept: Any) -> Any:
+        return kept
 
 
 class _Llm(Setting[Json | None]):
@@ -79,6 +82,7 @@ AUTOMATIONS = _Automations(
     "whether agents may register some, and how many run at once: your own file's",
     _parsed,
     AutomationSettings(),
+    own_only=True,
 )
 LLM = _Llm(
     "llm", "the language model that automations ask; see docs/automations.md", parse_llm, None

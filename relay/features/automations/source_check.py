@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import fields
 
-from relay.core.errors import UsageError
+from relay.core.errors import UsageError, did_you_mean
 from relay.features.automations.definition import Automation, Definition, Json, check_size
 
 _KEYS = tuple(key.name for key in fields(Automation))
@@ -22,7 +22,7 @@ _NEEDED = ("name", "description", "handler")
 _VALID: Json = {"name": "name", "description": "description"}
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _FORM = "automation = Automation(name=…, description=…, handler=…)"
-_CORRECT = "correct this line; relay automation check FILE checks the file without running it"
+_CORRECT = "correct this line, then: relay automation check FILE"
 #: With these a file may bind names that are not written in it.
 _DYNAMIC = {"exec", "globals", "setattr", "vars"}
 
@@ -150,8 +150,8 @@ def _is_automation(called: ast.expr, tree: ast.Module) -> bool:
 def _check_keys(path: str, line: int, keys: dict[str, ast.expr], *, is_whole: bool) -> None:
     for key, value in keys.items():
         if key not in _KEYS:
-            hint = f"it has {', '.join(_KEYS)}"
-            raise _mistake(path, value.lineno, f"an automation has no {key!r}", hint)
+            text = f"an automation has no {key!r}"
+            raise _mistake(path, value.lineno, text, did_you_mean(key[:80], _KEYS))
         if key == "handler":
             continue
         try:

@@ -329,7 +329,7 @@ def _file(path: str) -> Json:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8") from error
+        raise UsageError(f"{path} is not UTF-8", hint="save the file as UTF-8") from error
     agents = check(source, path)
     return {"path": path, "source": source} | ({"agents": agents} if agents else {})
 

@@ -23,7 +23,7 @@ def parse_confine(value: object) -> dict[str, list[str]]:
             raise ConfigError(f"unknown key {key!r} in confine", hint=_EXAMPLE)
         listed = isinstance(words, list | tuple)
         if not listed or not all(isinstance(one, str) and one for one in words):
-            raise ConfigError(f"confine: {key} must be a list of texts", hint=_EXAMPLE)
+            raise ConfigError(f"confine: {key} must be a list of strings", hint=_EXAMPLE)
         settings[key] = list(words)
     for path in settings["writable"]:
         if not path.startswith(("/", "~/", "${")):

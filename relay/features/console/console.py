@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -41,7 +42,7 @@ from prompt_toolkit.styles import Style
 
 from relay.cli.output import only_ascii
 from relay.core.errors import RelayError
-from relay.core.visible import visible
+from relay.core.visible import visible, visible_lines
 from relay.features.console.console_link import ConsoleLink
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import ASCII, UNICODE, Painted, paint
@@ -53,6 +54,7 @@ from relay.features.console.console_words import (
     completions,
     read,
 )
+from relay.protocol.message_ops import SEND
 from relay.ui.watching import AsyncWatching
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ class _Panes(UIControl):
     def __init__(self, state: ConsoleState) -> None:
         self._state = state
         self._signs = ASCII if only_ascii() else UNICODE
-        self.painted = Painted([], (), (True, True))
+        self.painted = Painted([], (), (True, True), ())
         self.height = 0
 
     def create_content(self, width: int, height: int) -> UIContent:
@@ -119,16 +121,32 @@ class _Panes(UIControl):
         return UIContent(line, line_count=len(rows), cursor_position=Point(0, 0), show_cursor=False)
 
     def scroll(self, way: int, rows: int) -> None:
-        """Up (1) or down (-1) by so many rows, to its end at most."""
-        if not self.painted.at_end[way > 0]:
-            self._state.scroll(way * max(1, rows))
+        """Up (1) or down (-1) by so many rows, to its end at most: an agent's screen where some of
+        it is hidden, else what stands beside it."""
+        step = way * max(1, rows)
+        if self.painted.lift_max:
+            self._state.lift = max(0, min(self._state.lift + step, self.painted.lift_max))
+        elif not self.painted.at_end[way > 0]:
+            self._state.scroll(step)
 
     def mouse_handler(self, mouse_event: MouseEvent) -> NotImplementedOrNone:
-        """The wheel scrolls. Without this a terminal makes arrows of it, which choose an agent."""
-        way = _WHEEL.get(mouse_event.event_type)
-        if way is None:
+        """The wheel scrolls: without this a terminal makes arrows of it, which choose an agent. A
+        click chooses an agent, and opens the one that is chosen, or an item."""
+        if way := _WHEEL.get(mouse_event.event_type):
+            self.scroll(way, WHEEL_ROWS)
+            return None
+        if mouse_event.event_type is not MouseEventType.MOUSE_UP:
             return NotImplemented
-        self.scroll(way, WHEEL_ROWS)
+        at = mouse_event.position
+        for row, columns, agent, item in self.painted.places:
+            if at.y != row or at.x >= columns:
+                continue
+            if item in self._state.items:
+                self._state.answer(item)
+            elif agent == self._state.chosen:
+                self._state.open_chosen()
+            elif agent in self._state.agents:
+                self._state.chosen = agent
         return None
 
 
@@ -302,6 +320,8 @@ class FullScreen:
         key("f1")(lambda: self._local(OwnVerb("help")))
         empty = Condition(lambda: not self._buffer.text)
         keys.add("?", eager=True, filter=empty)(lambda event: self._local(OwnVerb("help")))
+        command = Condition(lambda: not self._buffer.text and not state.answering)
+        keys.add(":", eager=True, filter=command)(lambda event: self._buffer.insert_text("/"))
         shown = Condition(lambda: not self._buffer.text and state.beside == "screen")
         keys.add("left", eager=True, filter=shown)(lambda event: self._pan(-PAN))
         keys.add("right", eager=True, filter=shown)(lambda event: self._pan(PAN))
@@ -334,8 +354,15 @@ class FullScreen:
         self._state.pan = max(0, min(self._state.pan + columns, most))
 
     def _back(self) -> None:
-        if self._buffer.text.startswith(_CHOOSING):
+        """A command that is typed goes first; a message stays."""
+        text = self._buffer.text
+        if text.startswith(_CHOOSING):
             self._stop_choosing()
+        elif text.startswith("/") or text == "q":
+            self._buffer.reset()
+            self._state.say("")
+        elif self._buffer.complete_state:
+            self._buffer.cancel_completion()
         else:
             self._state.back()
 
@@ -368,8 +395,12 @@ class FullScreen:
                 state.answering = ""
             return bool(state.answering) or not answers
         match asked:
+            case None:
+                state.open_chosen()
             case BrokerRequest():
                 state.beside = "" if state.beside == "help" else state.beside
+                if asked.op == SEND:
+                    state.newest()
                 self._link.ask(asked)
             case OwnVerb():
                 self._local(asked)
@@ -394,9 +425,7 @@ class FullScreen:
                 state.page, state.answering = 0, ""
                 state.beside = "" if state.beside == "help" else "help"
             case "screen":
-                state.answering = ""
-                shown = state.beside == "screen" and not asked.rest
-                state.beside = "" if shown else "screen"
+                state.show_screen(again=bool(asked.rest))
             case "whole":
                 state.whole = not state.whole
             case "only":
@@ -421,7 +450,8 @@ class FullScreen:
     async def _run(self, asked: RelayVerb) -> None:
         """A verb of the command line gets the terminal, and the console comes back after it."""
         async with in_terminal():
-            sys.stdout.write("\x1b[H\x1b[2J")
+            shown = "" if asked.argv[0] in TAKE_OVER else f"$ relay {shlex.join(asked.argv)}\n"
+            sys.stdout.write(f"\x1b[H\x1b[2J{visible_lines(shown)}")
             sys.stdout.flush()
             process = await asyncio.create_subprocess_exec(*self._command, *asked.argv)
             status = await process.wait()

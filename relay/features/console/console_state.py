@@ -4,6 +4,7 @@ what there is to show out; every text that somebody else wrote is made visible o
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,6 +103,7 @@ class ConsoleState:
         self.screen_of = ""
         self.screen_why = ""  # why there is none
         self.pan = 0  # its columns that are left of the pane
+        self.lift = 0  # its rows that are below the pane
         self.can_attach = False  # whether its terminal can be shown here
         #: What the listed agents have in their names, programs, folders and the like, "": all.
         self.wanted = ""
@@ -290,7 +292,8 @@ class ConsoleState:
             key=lambda row: (
                 row["state"] == "gone",
                 not (row["state"] in NEEDY or row["name"] in asked),
-                row["name"].lower(),
+                # agent-2 before agent-10
+                re.sub(r"\d+", lambda number: number[0].zfill(9), row["name"].lower()),
             ),
         )
 
@@ -358,13 +361,32 @@ class ConsoleState:
             return
         at = names.index(self.chosen) + step if self.chosen in names else 0
         self.chosen = names[max(0, min(at, len(names) - 1))]
+        self.lift = 0
 
     def answer_next(self) -> None:
         """Answer the oldest item, then the next one, and after the last one none."""
         ids = list(self.items)
         at = ids.index(self.answering) + 1 if self.answering in ids else 0
-        self.answering = ids[at] if at < len(ids) else ""
-        self.page = 0
+        self.answer(ids[at] if at < len(ids) else "")
+
+    def answer(self, item_id: str) -> None:
+        """Show this item in full; what is typed answers it. "": none."""
+        self.answering, self.page = item_id, 0
+
+    def open_chosen(self) -> None:
+        """What the chosen agent asks, or else its screen."""
+        if self.answering or not self.chosen:
+            return
+        item = self.item_of(self.chosen)
+        if item is None:
+            self.show_screen()
+        else:
+            self.answer(item["id"])
+
+    def show_screen(self, again: bool = False) -> None:
+        """The screen of the chosen agent; hide it where it is shown, unless ``again``."""
+        self.answering, self.lift = "", 0
+        self.beside = "" if self.beside == "screen" and not again else "screen"
 
     def scroll(self, rows: int) -> None:
         """Up by so many rows of what can be scrolled, or down; at its end the traffic is live."""
@@ -377,10 +399,14 @@ class ConsoleState:
         if not self.scrolled:
             self.until = None
 
+    def newest(self) -> None:
+        """Show the newest traffic again."""
+        self.until, self.scrolled = None, 0
+
     def search(self, sought: str, rows: list[Json] | None) -> None:
         """Show the rows of ``history`` that were found; None: the live traffic again."""
         self.searched = visible(sought)
-        self.until, self.scrolled = None, 0
+        self.newest()
         if rows is None:
             self.found = None
             return
@@ -396,7 +422,7 @@ class ConsoleState:
         elif self.found is not None:
             self.search("", None)
         elif self.scrolled or self.until is not None:
-            self.until, self.scrolled = None, 0
+            self.newest()
         elif self.beside:
             self.beside = ""
         elif self.wanted:
@@ -411,7 +437,7 @@ class ConsoleState:
 
     def tell(self, error: RelayError) -> None:
         """Say what went wrong, and what to do next."""
-        self.say(f"{error.message} ({error.hint})" if error.hint else error.message, failed=True)
+        self.say(f"{error.message}; {error.hint}" if error.hint else error.message, failed=True)
 
 
 def about(row: Json) -> str:

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from relay.core.visible import NEEDY, age, cells, columns_of, cut, tone, visible, visible_lines
 from relay.features.console.console_state import ConsoleState, TrafficLine
 from relay.features.console.console_words import OWN
 from relay.protocol.item_ops import waiting_words
+from relay.screen.dialogs import ABOVE
 from relay.ui.row_view import choices_of, who_asks
 
 Json = dict[str, Any]
 
 #: From this many columns on, agents and traffic stand side by side; and the screen beside both.
 WIDE, WIDEST = 70, 130
+#: In fewer rows than these an item or a screen is shown alone.
+LOW = 12
 #: Rows of a message to the person, or from them, that are shown without ``whole``.
 OWN_ROWS = 6
 #: Characters of one item that are shown.
@@ -33,35 +37,35 @@ _BRIGHT = ("brightblack", *(f"bright{name}" for name in _COLOURS[1:7]), "white")
 
 KEYS = (
     ("?", "help"),
-    ("Tab", "complete"),
     ("↑↓", "agent"),
-    ("^G", "go to"),
+    ("Enter", "open"),
     ("^R", "answer"),
-    ("^T", "screen"),
+    ("/", "command"),
+    ("^G", "filter"),
     ("^F", "find"),
+    ("^T", "screen"),
     ("^X", "full text"),
     ("^O", "this agent"),
     ("PgUp", "older"),
     ("^C", "leave"),
 )
 _KEYS_HELP = (
-    ("Enter", "send what is typed, or do it"),
-    ("? F1", "this help; ? at an empty line"),
-    ("q Enter", "leave; agents run on"),
-    ("Tab", "complete names, channels, verbs"),
-    ("↑ ↓", "choose the agent that plain text goes to"),
-    ("^G", "list only the agents that have what you type"),
-    ("^P ^N", "what you typed before"),
+    ("↑ ↓", "choose an agent: what you type goes to it"),
+    ("Enter", "send what is typed; or else open what the agent asks, or its screen"),
     ("^R", "answer what waits for you; again: the next"),
     ("^T", "the screen of the chosen agent"),
-    ("← →", "move over a screen that is wider, at an empty line"),
+    ("← →", "at an empty line: move a screen that is wider than its pane"),
+    ("^G", "filter: only the agents that have what you type"),
+    ("^O", "only the messages of the chosen agent"),
     ("^F", "search all messages"),
     ("^X", "messages in full, or a line of each"),
-    ("^O", "only the chosen agent's traffic"),
-    ("PgUp PgDn", "older and newer traffic"),
-    ("Esc", "back, step by step, to the live traffic"),
+    ("PgUp PgDn", "older and newer messages; rows of a screen; the wheel, too"),
+    ("/ or :", "a command; Tab completes it, and names and channels"),
+    ("^P ^N", "what you typed before"),
+    ("Esc", "back, step by step, to the newest messages"),
+    ("q Enter", "leave; agents run on (^C ^D: empty the line, then leave)"),
     ("^Z", "to the shell; fg comes back"),
-    ("^C ^D", "empty the line; leave"),
+    ("? F1", "this help; ? at an empty line"),
 )
 
 
@@ -80,6 +84,7 @@ class Signs:
     across: str = "─"
     down: str = "│"
     more: str = "…"
+    between: str = "·"
 
     def of(self, state: str) -> str:
         if state == "cancelled":
@@ -88,19 +93,22 @@ class Signs:
 
 
 UNICODE = Signs()
-ASCII = Signs("+", ">", "~", ".", "=", "x", "->", ">", "-", "|", "~")
+ASCII = Signs("+", ">", "~", ".", "=", "x", "->", ">", "-", "|", "~", "|")
 
 
 @dataclass(frozen=True)
 class Painted:
     """The screen above the prompt. ``seen``: the ids of messages to the person that stand on it;
-    ``at_end``: whether there is nothing more to scroll to, down and up; ``pan_max``: columns of the
-    agent's screen that the pane has no room for."""
+    ``at_end``: whether there is nothing more to scroll to, down and up; ``places``: what a click
+    chooses, as (row, its columns from the left, agent's name, item's id); ``pan_max`` and
+    ``lift_max``: columns and rows of the agent's screen that the pane has no room for."""
 
     rows: list[Row]
     seen: tuple[str, ...]
     at_end: tuple[bool, bool]
+    places: tuple[tuple[int, int, str, str], ...]
     pan_max: int = 0
+    lift_max: int = 0
 
 
 def paint(
@@ -133,20 +141,33 @@ class _View:
         self.zone = zone
         self.seen: list[str] = []
         self.at_end = (False, True)
-        self.pan_max = 0
+        self.pan_max = self.lift_max = 0
+        self.places: list[tuple[int, int, str, str]] = []
+        #: Stands for the older of many messages in a row between the same two that do not go on.
+        text = f"  {signs.more} and others before it (^X shows each)"
+        self.earlier: Row = [("class:dim", cut(text, width, ""))]
 
     def painted(self) -> Painted:
-        items = [] if self.state.answering in self.state.items else self._items()
+        state = self.state
+        items = [] if state.answering in state.items or state.beside == "help" else self._items()
         bottom = self._bottom()
         room = max(1, self.height - 1 - len(items) - len(bottom))
         if self.state.beside == "help":
             middle = self._help(room)
+        elif room < LOW and (beside := self._beside(self.width)) is not None:
+            middle = [self._ruled(beside[0])] if room >= LOW // 2 else []
+            middle += self._filled(self._page(beside, room - len(middle)), room - len(middle))
         elif self.width >= WIDE:
             middle = self._wide(room)
         else:
             middle = self._narrow(room)
         rows = [self._header(), *middle[:room], *items, *bottom]
-        return Painted(rows[: self.height], tuple(self.seen), self.at_end, self.pan_max)
+        first = 1 + len(middle[:room])
+        for n, id_ in enumerate(list(state.items)[: len(items)]):
+            self.places.append((first + n, self.width, "", id_))
+        seen, places = tuple(self.seen), tuple(self.places)
+        hidden = self.pan_max, self.lift_max
+        return Painted(rows[: self.height], seen, self.at_end, places, *hidden)
 
     def _clock(self, ms: int) -> str:
         at = ms // 1000 + self.zone
@@ -171,7 +192,7 @@ class _View:
             right = "no broker: trying again"
         left = " relay  " + "  ".join(parts)
         if columns_of(left) + len(right) + 3 > self.width:
-            left = " " + " ".join(parts)
+            left = " " + ", ".join(parts)
             right = right if not state.connected else self._clock(self.now_ms)
         return [("class:header", self._sides(left, right + " ", self.width))]
 
@@ -201,13 +222,12 @@ class _View:
         most = max(1, self.height // 6)
         rows: list[Row] = []
         for item in items[: most if len(items) <= most else max(1, most - 1)]:
-            what = visible(" ".join(item["what"][: self.width * 4].split()))
-            tail = f" [{choices_of(item)}]"
-            head = f"? {who_asks(item)}: "
+            tail = f" [{self._signed(choices_of(item))}]"
+            head = f"? {self._signed(who_asks(item))}: "
             room = self.width - columns_of(head) - columns_of(tail)
             if room < 12:
                 tail, room = "", self.width - columns_of(head)
-            text = head + self._cut(what, max(1, room)) + tail
+            text = head + self._gist(item["what"], max(1, room)) + tail
             style = "class:item.now" if item["id"] == self.state.answering else "class:item"
             rows.append([(style, self._cut(text, self.width))])
         left = len(items) - len(rows)
@@ -215,16 +235,30 @@ class _View:
             rows.append([("class:item", f"? and {left} more: ^R, or /items")])
         return rows
 
+    def _gist(self, what: str, room: int) -> str:
+        """The beginning of what an item asks; its end where the beginning may be missing."""
+        if not what.startswith(ABOVE):
+            return self._cut(visible(" ".join(what[: self.width * 4].split())), room)
+        text = visible(" ".join(what.removeprefix(ABOVE)[-self.width * 4 :].split()))
+        short = text[-room:]
+        while short and columns_of(short) > room - (short != text):
+            short = short[1:]
+        return short if short == text else self.signs.more + short
+
+    def _signed(self, text: str) -> str:
+        """A text of relay's own in the signs of the terminal."""
+        return text.replace("→", self.signs.to).replace("·", self.signs.between)
+
     def _wide(self, room: int) -> list[Row]:
-        left = 30 if self.width >= 100 else 26
+        left = max(26, min(44, self.width // 4))
         right = self.width - left - 1
         wide = self.width >= WIDEST
-        far = right // 2 if wide else right
+        far = max(right // 2, min(right - 60, 120)) if wide else right
         beside = self._beside(far if wide or self.state.answering else self.width)
         title = [("class:rule", self._rule("agents", left) + self.signs.across)]
         if beside is not None and wide:
             near = right - far - 1
-            names, lines = self._agents(left, room - 1), self._traffic(near, room - 1)
+            names, lines = self._agents(left, room - 1, 2), self._traffic(near, room - 1)
             shown = self._page(beside, room - 1)
             title.append(("class:rule", self._rule(self._title(), near) + self.signs.across))
             title.append(("class:rule", self._rule(beside[0], far)))
@@ -236,10 +270,10 @@ class _View:
         if beside is not None and not beside[2]:
             # A screen is as wide as its agent's terminal: it gets all columns, below both.
             above, below = self._halves(beside, room - 2)
-            panes = (self._agents(left, above), left), (self._traffic(right, above), right)
+            panes = (self._agents(left, above, 2), left), (self._traffic(right, above), right)
             lower = self._filled(self._page(beside, below), below)
             return [title, *self._side_by_side(above, *panes), self._ruled(beside[0]), *lower]
-        names = self._agents(left, room - 1)
+        names = self._agents(left, room - 1, 2)
         if beside is None:
             lines = self._traffic(right, room - 1)
         else:
@@ -256,7 +290,7 @@ class _View:
             lines = self._filled(self._traffic(self.width, above), above)
             shown = self._filled(self._page(beside, below), below)
             return [self._ruled(self._title()), *lines, self._ruled(beside[0]), *shown]
-        names = self._agents(self.width, max(2, room // 3))
+        names = self._agents(self.width, max(2, room * 2 // 5), 1)
         left = room - len(names) - 1
         lines = self._filled(self._traffic(self.width, left), left)
         return [*names, self._ruled(self._title()), *lines]
@@ -274,12 +308,14 @@ class _View:
             return f"{len(state.found)} found: {state.searched} (Esc: back)"
         of = f" of {state.chosen}" if state.only_chosen and state.chosen else ""
         if state.until is not None:
-            return f"traffic{of}, {state.newer()} newer (Esc)"
+            newer = f", {state.newer()} newer" if state.newer() else ""
+            return f"older traffic{of}{newer} (Esc: newest)"
         return f"traffic{of}"
 
-    def _agents(self, width: int, height: int) -> list[Row]:
-        """The agents, with the chosen one in sight; below, where there is room, those elsewhere."""
-        rows = self._agents_here(width, height)
+    def _agents(self, width: int, height: int, first: int) -> list[Row]:
+        """The agents, with the chosen one in sight; below, where there is room, those elsewhere.
+        They begin in row ``first`` of the screen."""
+        rows = self._agents_here(width, height, first)
         far = [self._elsewhere(*one, width) for one in self.state.elsewhere]
         room = height - len(rows) - 1
         if not far or room < 1:
@@ -295,7 +331,7 @@ class _View:
             away += f" {age(self.now_ms - away_ms)}"
         return [("class:dim", self._sides(f" {name}", away, width))]
 
-    def _agents_here(self, width: int, height: int) -> list[Row]:
+    def _agents_here(self, width: int, height: int, top: int) -> list[Row]:
         blocks = [
             (row["name"], self._agent(row, width, height)) for row in self.state.listed(self.now_ms)
         ]
@@ -304,23 +340,23 @@ class _View:
                 f" none has {self.state.wanted}; Esc: all" if self.state.wanted else " nobody yet"
             )
             return [[("class:dim", self._cut(text, width))]]
-        total = sum(len(rows) for _, rows in blocks)
-        if total <= height:
-            return [row for _, rows in blocks for row in rows]
-        at = next((n for n, (name, _) in enumerate(blocks) if name == self.state.chosen), 0)
-        first, shown = at, list(blocks[at][1])
-        while first > 0 and len(shown) + len(blocks[first - 1][1]) < height * 2 // 3:
-            first -= 1
-            shown = blocks[first][1] + shown
-        last = at + 1
-        while last < len(blocks) and len(shown) + len(blocks[last][1]) < height:
-            shown += blocks[last][1]
-            last += 1
-        while first > 0 and len(shown) + len(blocks[first - 1][1]) < height:
-            first -= 1
-            shown = blocks[first][1] + shown
+        sizes = [len(rows) for _, rows in blocks]
+        first, last = 0, len(blocks)
+        if sum(sizes) > height:
+            first = next((n for n, (name, _) in enumerate(blocks) if name == self.state.chosen), 0)
+            last = first + 1
+            while first > 0 and sum(sizes[first - 1 : last]) < height * 2 // 3:
+                first -= 1
+            while last < len(blocks) and sum(sizes[first : last + 1]) < height:
+                last += 1
+            while first > 0 and sum(sizes[first - 1 : last]) < height:
+                first -= 1
+        shown = [(name, row) for name, rows in blocks[first:last] for row in rows]
         hidden = len(blocks) - (last - first)
-        return [*shown[: height - 1], [("class:dim", f"  {hidden} more")]] if hidden else shown
+        if hidden:
+            shown = [*shown[: height - 1], ("", [("class:dim", f"  {hidden} more")])]
+        self.places += [(top + n, width, name, "") for n, (name, _) in enumerate(shown)]
+        return [row for _, row in shown]
 
     def _agent(self, row: Json, width: int, height: int) -> list[Row]:
         state = visible(str(row["state"]))
@@ -353,22 +389,31 @@ class _View:
         """The newest rows that fit, the oldest first."""
         need = self.state.scrolled + height
         rows: list[Row] = []  # the newest first
-        newer = ""
+        newer: TrafficLine | None = None
+        why = ""
+        each = self.state.whole or self.state.found is not None
         for line in self.state.traffic():
+            before, why = why, line.why()
+            same = newer is not None and bool(why) and why == before
+            if newer and same and not each and (line.sender, line.to) == (newer.sender, newer.to):
+                if rows[-1] is not self.earlier:
+                    rows.append(self.earlier)
+                continue
+            newer = line
             if len(rows) >= need:
                 self.at_end = (False, False)
                 break
             if line.id in self.state.unread and len(rows) >= self.state.scrolled:
                 self.seen.append(line.id)
             # One reason for many messages in a row stands below the newest of them.
-            why = line.why()
-            if why and why != newer:
+            if why and not same:
                 rows.append([("class:warn", self._cut(f"  ! {why}", width))])
-            newer = why
             rows += reversed(self._line(line, width))
         if not rows:
             text = " nothing found" if self.state.found is not None else " nothing said yet"
-            text += "" if self.state.agents else "; /spawn Bob -- claude starts an agent"
+            if not self.state.agents:
+                text += ".\nStart an agent in another terminal: relay wrap --name Bob -- claude"
+                text += "\nOr without one, from here: /spawn Bob -- claude"
             return [[("class:dim", row)] for row in wrapped(text, width, indent=" ")][:height]
         scrolled = min(self.state.scrolled, max(0, len(rows) - height))
         return rows[scrolled : scrolled + height][::-1]
@@ -423,11 +468,14 @@ class _View:
             elif state.screen_why:
                 shown = [[("class:warn", text)] for text in wrapped(state.screen_why, width)]
             title = f"screen of {state.chosen}"
+            ways = []
             if self.pan_max:
-                ways = "Lt Rt" if self.signs is ASCII else "← →"
-                title += f", columns {first + 1} to {first + width} of {wide} ({ways})"
-            elif state.can_attach:
-                title += " (/attach: take it over)"
+                keys = "Lt Rt" if self.signs is ASCII else "← →"
+                ways.append(f"{keys} columns {first + 1} to {first + width} of {wide}")
+            if state.can_attach:
+                ways.append("/attach, Ctrl-\\ d back")
+            if ways:
+                title += f" ({', '.join(ways)})"
             return title, shown, 0
         return None
 
@@ -437,22 +485,44 @@ class _View:
         if len(rows) <= height:
             self.at_end = (True, True) if kept else self.at_end
             return rows
-        if not kept or kept >= height - 1:
+        if not kept:
+            # The gap above an input line at the screen's bottom must not be all that is seen.
+            rows = self._without_gaps(rows)
+            self.lift_max = max(0, len(rows) - height)
+            last = len(rows) - min(self.state.lift, self.lift_max)
+            return rows[max(0, last - height) : last]
+        if height < 2:
             return rows[-height:]
-        text, end = rows[:-kept], rows[-kept:]
+        if kept >= height - 1:
+            kept = 0  # the choices are paged, too
+        text, end = rows[: len(rows) - kept], rows[len(rows) - kept :]
         room = height - kept - 1
         first = min(self.state.page, len(text) - room)
         left = len(text) - room - first
         self.at_end = (left == 0, first == 0)
-        more = f"  {left} rows more: PgDn" if left else "  (that was all: PgUp)"
+        more = f"  PgDn: {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
         return [*text[first : first + room], [("class:dim", more)], *end]
+
+    def _without_gaps(self, rows: list[Row]) -> list[Row]:
+        """The rows, with one in place of three blank ones or more."""
+        kept: list[Row] = []
+        for blank, run in groupby(rows, lambda row: not any(text.strip() for _, text in row)):
+            part = list(run)
+            kept += [[("class:dim", self.signs.more)]] if blank and len(part) > 2 else part
+        return kept
 
     def _help(self, room: int) -> list[Row]:
         texts = help_texts(self.signs)
         rows = [part for text in texts for part in wrapped(text, self.width - 1, indent="    ")]
-        first = max(0, min(self.state.page, len(rows) - room))
-        self.at_end = (first + room >= len(rows), first == 0)
-        return self._filled([[("", f" {row}")] for row in rows[first : first + room]], room)
+        most = room if len(rows) <= room else max(1, room - 1)
+        first = max(0, min(self.state.page, len(rows) - most))
+        left = len(rows) - first - most
+        self.at_end = (left <= 0, first == 0)
+        shown: list[Row] = [[("", f" {row}")] for row in rows[first : first + most]]
+        if most < room:
+            more = f" PgDn: {left} more row{'s' * (left > 1)}" if left else " PgUp: back up"
+            shown.append([("class:dim", self._cut(f"{more}, Esc: back", self.width))])
+        return self._filled(shown, room)
 
     # -- small things
 
@@ -497,9 +567,14 @@ def help_texts(signs: Signs) -> list[str]:
     arrows = "Up Dn" if signs is ASCII else "↑ ↓"
     named = {"↑ ↓": arrows, "← →": "Lt Rt" if signs is ASCII else "← →"}
     texts = [f"{named.get(key, key):<10} {meaning}" for key, meaning in _KEYS_HELP]
-    texts += ["", "@Bob text, #build text, or only text for the chosen agent"]
+    texts += ["", "@Bob text, @Bob,Alice text, @* text and #build text go to them"]
     texts += [f"/{name} {after}".ljust(26) + meaning for name, (after, meaning) in OWN.items()]
-    return [*texts, "and every verb of relay: /spawn, /attach, /status", "", "  ".join(legend)]
+    return [
+        *texts,
+        "and every other command of relay: /spawn, /attach, /status",
+        "",
+        "  ".join(legend),
+    ]
 
 
 def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.core.errors import NotFound, UsageError, did_you_mean
+from relay.core.errors import NotFound, UsageError, did_you_mean, nearest
 from relay.core.visible import visible
 from relay.features.console.console_state import FINAL, ConsoleState
 from relay.protocol.agent_ops import ASK
@@ -29,16 +29,16 @@ Verbs = Mapping[str, str]
 OWN = {
     "send": ("NAME TEXT", "write to an agent, a channel or a person"),
     "reply": ("TEXT", "answer the last message that came to you, in its thread"),
-    "answer": ("[WHO] CHOICE", "answer a name, an id or --all: a choice, yes or no"),
-    "cancel": ("ID", "withdraw a message that is not delivered yet"),
+    "answer": ("[WHO] CHOICE", "answer what an agent asks: a choice, yes or no; --all: everything"),
+    "cancel": ("ID", "withdraw a message that has not been delivered yet"),
     "interrupt": ("[NAME]", "stop what an agent is doing"),
     "screen": ("[NAME]", "look at an agent's screen, beside the traffic"),
     "find": ("WORDS", "search all messages"),
     "only": ("[NAME]", "show the traffic of one agent, or of all again"),
     "whole": ("", "show messages in full, or a line of each"),
-    "agents": ("[WORDS]", "list the agents that have these words, or all"),
-    "items": ("", "list what waits for you"),
-    "help": ("", "the keys and verbs"),
+    "agents": ("[WORDS]", "list only the agents that have these words, or all again"),
+    "items": ("", "show what waits for you, one after the other"),
+    "help": ("", "the keys and commands"),
     "quit": ("", "leave; agents run on"),
 }
 #: Other words for them.
@@ -152,8 +152,16 @@ def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
                 return RelayVerb((verb, *shlex.split(rest)))
             except ValueError as error:
                 raise UsageError(f"a quotation mark is not closed: {error}") from None
-    hint = _ANSWERS if verb in _GONE else did_you_mean(verb, {*OWN, *verbs})
-    raise UsageError(f"there is no verb /{verb}", hint=hint)
+    if verb in _GONE:
+        raise UsageError(f"there is no command /{verb} any more", hint=_ANSWERS)
+    known = sorted({*OWN, *verbs})
+    begun = [name for name in known if name.startswith(verb)]
+    if len(begun) == 1 and begun[0] in OWN:
+        return _verb(begun[0], rest, state, verbs)
+    near = begun if verb else []
+    near = near[:6] or [name for name in (nearest(verb, known),) if name]
+    hint = f"did you mean /{' or /'.join(near)}?" if near else "Tab after / lists them"
+    raise UsageError(f"there is no command /{verb}", hint=hint)
 
 
 def _answer(rest: str, first: str, more: str, state: ConsoleState) -> BrokerRequest:

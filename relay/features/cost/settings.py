@@ -15,13 +15,15 @@ CAP_OF_ALL = "all"
 
 def parse_caps(value: object) -> dict[str, float]:
     """``caps = {…}``: US dollars a day, by globs of names. Raises ConfigError."""
-    example = f'write {{"Bob": 5, "{CAP_OF_ALL}": 20}}: US dollars a day'
+    example = f'write {{"Bob": 5, "{CAP_OF_ALL}": 20}} in US dollars a day'
     if not isinstance(value, Mapping):
         raise ConfigError(f"caps must be a dictionary, not {value!r}", hint=example)
     for name, most in value.items():
         number = isinstance(most, int | float) and not isinstance(most, bool)
         if not isinstance(name, str) or not number or not (math.isfinite(most) and most >= 0):
-            raise ConfigError(f"caps[{name!r}] must be dollars a day, not {most!r}", hint=example)
+            raise ConfigError(
+                f"caps[{name!r}] must be a number of US dollars, not {most!r}", hint=example
+            )
     return {name: float(most) for name, most in value.items()}
 
 
@@ -36,5 +38,6 @@ CAPS = _Caps(
     parse_caps,
     {},
     at_top=True,
+    own_only=True,
 )
 SETTINGS = (CAPS,)

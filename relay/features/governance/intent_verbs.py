@@ -161,7 +161,7 @@ def _read(root: str) -> dict[str, Intent]:
         if len(error.mistakes) == 1:
             raise
         for mistake in error.mistakes:
-            output.note(str(mistake))
+            output.note(f"{_file(root)}:{mistake.line}: {mistake.text}")
         raise RelayError(
             f"{_file(root)} has {len(error.mistakes)} mistakes, and no agent writes until they are"
             " fixed",
@@ -383,7 +383,7 @@ def _wanted(options: Any, row: Json) -> bool:
 
 def _print(rows: list[TraceLine]) -> None:
     if not rows:
-        output.note("nothing like that is in the trace")
+        output.note("the trace has nothing like that")
         return
     width = table.columns()
     table.table(

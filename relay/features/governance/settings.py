@@ -14,9 +14,7 @@ MODES = (NOTICE, REFUSE, OFF)
 def parse_claims(value: object) -> str:
     """``claims: "refuse"``. Raises ConfigError."""
     if value not in MODES:
-        raise ConfigError(
-            f"claims must be one of {', '.join(MODES)}, not {value!r}", hint=f'write "{REFUSE}"'
-        )
+        raise ConfigError(f'claims must be "notice", "refuse" or "off", not {value!r}')
     return str(value)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-from relay.agents.known_agents import HOOK_CODECS
 from relay.agents.launch import SKILL_SHELL, TOOL_EVENTS
 from relay.app.start_door import StartFeature
 from relay.config.manifest import Known
@@ -186,6 +185,8 @@ def why_not(kind: str, data: Mapping[str, Any]) -> str:
         return str(data["ungated"])
     if kind == "command":  # ``codex exec``, ``claude mcp``
         return "a run that is not a conversation in this terminal gets no hooks"
+    from relay.agents.known_agents import HOOK_CODECS  # not at the top: with it come all agents
+
     if kind in HOOK_CODECS:
         return "it was started before that, without the hooks by which relay refuses writes"
     return f"{kind or 'it'} has no hooks by which relay could refuse its writes"

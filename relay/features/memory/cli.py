@@ -1,18 +1,17 @@
-"""What memory adds to the kernel's verbs: see relay.cli.door."""
+"""What memory adds to ``relay doctor``."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from relay.core.paths import Home
+from relay.core.paths import Home
 
 
 def checks(home: Home, cwd: str) -> Iterator[tuple[str, str, str]]:
     """What finds memories here."""
-    from relay.features.memory.doctor_lines import memory_lines  # which imports much
+    import os
+
+    # Imported on use: every verb with parts of features reads this module.
+    from relay.features.memory.memory_checks import memory_lines
 
     return memory_lines(home, cwd, os.environ)

@@ -75,9 +75,7 @@ def memory_settings(value: object) -> MemorySettings:
             raise ConfigError(f"memory: {key} must be True or False, not {found[key]!r}")
     secrets = found.get("secrets", "redact")
     if secrets not in SECRETS:
-        raise ConfigError(
-            f"memory: secrets are not {secrets!r}", hint=f"give one of {', '.join(SECRETS)}"
-        )
+        raise ConfigError(f'memory: secrets must be "redact", "refuse" or "keep", not {secrets!r}')
     config = found.get("config")
     store, llm = parse_store(found.get("backend", "local"), config), parse_llm(config)
     auto_save = found.get("auto_save", False)

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from relay.config.door import Setting
-from relay.core.errors import ConfigError
+from relay.core.errors import ConfigError, did_you_mean
 
 #: What there is to be told of: mail in the inbox, what waits for the person, an agent that ended,
 #: one whose model does not answer at present (a usage limit).
@@ -36,7 +36,7 @@ def parse_notify(value: object) -> dict[str, Any]:
     for key in value:
         if key not in DEFAULTS:
             raise ConfigError(
-                f"unknown key {key!r} in notify", hint=f"it has {', '.join(DEFAULTS)}"
+                f"unknown key {key!r} in notify", hint=did_you_mean(str(key)[:80], DEFAULTS)
             )
     settings = {**DEFAULTS, **value}
     for key in ("desktop", "bell"):
@@ -48,7 +48,9 @@ def parse_notify(value: object) -> dict[str, Any]:
     settings["of"] = list(kinds)
     quiet = settings["quiet"]
     if not isinstance(quiet, str) or (quiet and not _quiet_minutes(quiet)):
-        raise ConfigError(f"notify: quiet is {quiet!r}", hint='write "22:00-07:00", in local time')
+        raise ConfigError(
+            f"notify: quiet must be a span of local time such as '22:00-07:00', not {quiet!r}"
+        )
     url = settings["webhook"]
     if not isinstance(url, str) or (url and not _is_address(url)):
         raise ConfigError(
@@ -87,11 +89,22 @@ def _parsed(value: object) -> dict[str, Any] | None:
     return None if value in (None, False) else parse_notify(value)
 
 
+class _Notify(Setting[dict[str, Any] | None]):
+    def summary(self, kept: Any) -> list[str]:
+        if kept is None:
+            return []
+        found = [name for name in ("desktop", "bell") if kept[name]]
+        found += [f"webhook {urlsplit(kept['webhook']).hostname}"] if kept["webhook"] else []
+        found += [f"of {' '.join(kept['of'])}"] if kept["of"] != DEFAULTS["of"] else []
+        return found + ([f"quiet {kept['quiet']}"] if kept["quiet"] else [])
+
+
 #: All keys of DEFAULTS; None: the person is not told.
-NOTIFY = Setting[dict[str, Any] | None](
+NOTIFY = _Notify(
     "notify",
     "what you are told of while you look elsewhere; see docs/notifications.md",
     _parsed,
     None,
+    own_only=True,
 )
 SETTINGS = (NOTIFY,)

@@ -132,7 +132,10 @@ def _command(where: str, value: object) -> tuple[str, ...]:
         or not words[0]
     ):
         raise ConfigError(
-            f"{where}: the command is {value!r}", hint='write "claude", or ["program", "argument"]'
+            f"{where}: the command must be a string or a list of strings, not {value!r}"
+            if value is not None
+            else f"{where} has no command",
+            hint='write "claude", or ["program", "argument"]',
         )
     return tuple(words)
 
@@ -149,8 +152,8 @@ def _deadline(where: str, value: object) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not good or not 0 < float(value) <= TIMEOUT_MAX:  # type: ignore[arg-type]
         raise ConfigError(
-            f"{where}: deadline must be seconds, more than 0 and at most {TIMEOUT_MAX:g},"
-            f" not {value!r}"
+            f"{where}: deadline must be a number of seconds, more than 0 and at most"
+            f" {TIMEOUT_MAX:g}, not {value!r}"
         )
     return float(value)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from typing import Any
 
-from relay.app.spawning import READY, release, spawn
+from relay.app.spawning import bring_back, release, resumable
 from relay.broker.client import check_person, connect
 from relay.cli import output, table
 from relay.cli.answer_verbs import show_questions
@@ -92,7 +92,11 @@ def up_verb(options: Any) -> int:
                 rows[agent.name] |= {"state": "failed", "reason": reason}
         else:
             _check_program(agent, here)
-            starts.append((agent, _spawn_of(agent, file.path)))
+            wanted = _spawn_of(agent, file.path)
+            if agent.name in ours:  # it has lost its terminal: it goes on where it was
+                [(before, _)] = resumable(home, [agent.name])
+                wanted = replace(wanted, conversation=before.conversation)
+            starts.append((agent, wanted))
     # All that can go wrong with a folder does so before anything is started.
     if any(agent.worktree for agent, _ in starts):
         trees = Worktrees(here)
@@ -146,9 +150,11 @@ def _start(home: Home, agent: TeamAgent, wanted: Spawn) -> Json:
     row: Json = {"name": agent.name, "cwd": wanted.cwd}
     task = ""
     try:
-        task = _give_task(home, agent) if agent.task else ""
-        made = spawn(home, wanted, wait=READY)
-        return row | {"state": made.state, "reason": made.reason}
+        if agent.task and not wanted.conversation:
+            task = _give_task(home, agent)
+        made, afresh = bring_back(home, wanted)
+        goes_on = "in its last conversation" if wanted.conversation and not afresh else ""
+        return row | {"state": made.state, "reason": made.reason or goes_on}
     except Timeout as error:
         return row | {"state": "starting", "reason": error.line}
     except RelayError as error:
@@ -180,7 +186,8 @@ def _tell_up(rows: list[Json], in_json: bool) -> int:
         remarks=[row["reason"] or None for row in rows],
     )
     if not failed and rows:
-        output.note(f"relay attach {rows[0]['name']} shows one; relay down ends them")
+        name = rows[0]["name"]
+        output.note(f"relay attach {name} shows one, Ctrl-\\ d leaves it; relay down ends them")
     if asking := [row["name"] for row in rows if row["state"] == "blocked"]:
         show_questions(asking)
     return EXIT_FAILED if failed else 0

@@ -100,7 +100,7 @@ def test_a_run_asks_only_so_often(tmp_path: Path) -> None:
             {"provider": "openai", "model": "m", "api_key": "sk-1"}, "key 'api_key'", id="key"
         ),
         pytest.param({"command": "a", "mode": "interactive"}, "is headless", id="mode"),
-        pytest.param({"command": ""}, "llm: the command is ''", id="command"),
+        pytest.param({"command": ""}, "llm: the command must be a string", id="command"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(given: object, why: str) -> None:

@@ -236,7 +236,7 @@ def test_what_a_person_saves_holds_at_once(path: Path, tmp_path: Path) -> None:
     assert "J0" in file.read().intents
     path.write_text("active_intents: 3")
     for _ in range(2):
-        with pytest.raises(IntentsError, match="line 1"):
+        with pytest.raises(IntentsError, match=":1: "):
             file.read()
     path.write_text(EIGHT)
     assert len(file.read().intents) == 8
@@ -281,7 +281,7 @@ def test_where_a_call_cannot_be_added_nothing_is_written(path: Path, tmp_path: P
 def test_a_file_that_cannot_be_read_says_why(path: Path, tmp_path: Path) -> None:
     file = IntentsFile(str(tmp_path))
     path.write_bytes(b"# a\n# \xff\n")
-    with pytest.raises(IntentsError, match="line 2: this is not UTF-8"):
+    with pytest.raises(IntentsError, match=":2: this is not UTF-8"):
         file.read()
     path.write_bytes(b"#" * (FILE_MAX + 1))
     with pytest.raises(IntentsError, match="more than"):

@@ -383,7 +383,7 @@ def test_a_trial_without_an_event_is_a_tick_of_its_clock(relay: Run, tmp_path: P
     assert relay("automation", "update", "beat", "--yes").returncode == 0
     assert "at 2020-01-01; which is over" in relay("automation", "list").stdout
     done = relay("automation", "test", "codes")
-    assert done.returncode == 2 and "an event to try codes with is needed" in done.stderr
+    assert done.returncode == 2 and "codes needs an event to be tried with" in done.stderr
 
 
 def test_a_trial_says_what_does_not_match_and_what_fails(relay: Run, tmp_path: Path) -> None:

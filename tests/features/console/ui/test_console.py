@@ -53,6 +53,11 @@ def join(client: BrokerClient, name: str) -> None:
     )
 
 
+def click(column: int, row: int) -> str:
+    """The bytes of a click of the mouse; both count from 1."""
+    return f"\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m"
+
+
 def take(agent: BrokerClient) -> Json:
     """What an agent is told next; it has seen it."""
     while (push := agent.next_push(20)) is not None and push["push"] != "deliver":
@@ -94,9 +99,22 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.type("\x1b[<64;5;5M" + "q")
         console.wait_for("leave? Enter: yes")
         console.wait_match(r"to Bob> q")
-        console.type("\x7f?")
+        console.type(ESC + "?")
         console.wait_for("q Enter    leave")
         console.type(ESC)
+        console.wait_match("to Bob>$")
+
+        # ":" begins a command, as "/" does, and Esc takes it back. Enter and a click open an agent.
+        console.type(":scr")
+        console.wait_match("to Bob> /scr$")
+        console.type(ESC)
+        console.wait_match("to Bob>$")
+        console.type("\r")
+        console.wait_for("── screen of Bob")
+        console.type(ESC + click(column=3, row=3))
+        console.wait_for("── screen of Bob")
+        console.type(ESC)
+        console.wait_that(lambda: not console.shows("screen of Bob"), 10, "no screen")
 
         console.type(CTRL_F + "DEPLOY\r")
         console.wait_for("1 found: DEPLOY")
@@ -122,6 +140,7 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
             r"\A relay  1 agent .*\n▸Bob +blocked +\w+\n   asks to use Bash\n── traffic"
         )
         console.type("/status\r")
+        console.wait_for("$ relay status")
         console.wait_for("broker: running")
         console.wait_for("Enter: back to the console")
         console.type("\r")
@@ -158,7 +177,7 @@ def test_where_nothing_can_be_drawn_it_says_what_to_use(
     assert main(["console"]) == 2
     assert "relay watch prints what happens" in capsys.readouterr().err
     assert main(["console", "--plain"]) == 2
-    assert "no option --plain any more" in (told := capsys.readouterr().err)
+    assert "the option --plain is gone" in (told := capsys.readouterr().err)
     assert "relay watch" in told
     argv = ["env", "TERM=dumb", *RELAY]
     with Terminal(argv=argv, env=dict(os.environ), cwd=tmp_path) as terminal:

@@ -19,6 +19,7 @@ from relay.features.console.console_words import (
 )
 from relay.protocol.item_ops import ITEM_ANSWER
 from relay.protocol.message_ops import SEND
+from relay.screen.dialogs import ABOVE
 
 pytestmark = pytest.mark.unit
 
@@ -106,6 +107,19 @@ def test_every_size_holds_what_matters_and_no_control(
         assert "rm -rf build^[[2J" in text and "[1 Yes · 2 No]" in text
 
 
+def test_in_few_rows_a_question_is_read_to_its_end_page_by_page(state: ConsoleState) -> None:
+    state.answer("q-1")
+    read: list[str] = []
+    while True:
+        painted = paint(state, 20, 5, NOW)
+        read += ["".join(text for _, text in row) for row in painted.rows[1:3]]
+        if painted.at_end[0]:
+            break
+        state.scroll(-2)
+    for text in ("Bash command", "rm -rf build", "Do you want to", "1  Yes", "2  No"):
+        assert any(text in row for row in read), text
+
+
 def test_of_a_flood_that_is_held_the_reason_stands_once_and_nobody_has_it_unread(
     state: ConsoleState,
 ) -> None:
@@ -113,9 +127,43 @@ def test_of_a_flood_that_is_held_the_reason_stands_once_and_nobody_has_it_unread
         state.apply([said(f"02{number}", "Bob", ["Carol"], f"message {number}")])
         state.apply([delivery(f"02{number}", "Carol", "held", "too many")])
     text = "\n".join(shown(state, 80, 30))
-    assert text.count("held (too many)") == 1 and "message 0" in text and "Carol (" not in text
+    assert text.count("held (too many)") == 1 and "Carol (" not in text
+    assert text.count("Bob → Carol: message") == 1 and "message 8" in text
+    assert "and others before it" in text and "All green" in text
+    state.whole = True
+    assert "\n".join(shown(state, 80, 30)).count("Bob → Carol: message") == 9
     state.apply([delivery("020", "Carol", "queued")])
     assert "Carol (1)" in "\n".join(shown(state, 80, 30))
+
+
+def test_who_needs_somebody_is_listed_first_and_numbers_in_names_count(
+    state: ConsoleState,
+) -> None:
+    state.apply([{"what": "agent", **agent(f"W{n}")} for n in (10, 2)])
+    names = [row["name"] for row in state.listed()]
+    assert names == ["Bob", "Carol", "Alice", "W2", "W10"]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40), (40, 15)], ids=lambda s: f"{s[0]}")
+def test_what_a_click_chooses_is_what_stands_there(
+    state: ConsoleState, size: tuple[int, int]
+) -> None:
+    state.apply([{"what": "agent", **agent(f"W{n}")} for n in range(40)])
+    painted = paint(state, *size, NOW)
+    for row, columns, name, id_ in painted.places:
+        text = "".join(piece for _, piece in painted.rows[row])
+        asks = text.startswith("? ") and state.items[id_]["agent"] in text if id_ else True
+        assert asks and columns <= size[0]
+        if name and not text.startswith("   "):
+            assert text[1:].startswith(name)
+    assert {"Bob", "q-1"} <= {part for *_, name, id_ in painted.places for part in (name, id_)}
+
+
+def test_of_a_question_whose_beginning_may_be_missing_the_end_is_listed(
+    state: ConsoleState,
+) -> None:
+    state.items["q-1"] = {**QUESTION, "what": f"{ABOVE}\n{'old ' * 60}\nDelete all?"}
+    assert "Delete all? [1 Yes" in "\n".join(shown(state, 80, 24))
 
 
 def test_a_screen_is_shown_in_its_colours_and_without_its_bytes(state: ConsoleState) -> None:
@@ -147,10 +195,25 @@ def test_a_wider_screen_is_moved_over_and_shown_as_it_is(state: ConsoleState) ->
     state.screen = styled_rows_shown([[(row, {})]])
     text = "\n".join(shown(state, 60, 24))
     assert "\u276f say @relay:Bob hi \ue0b0 漢" in text and "the end" not in text
-    assert f"screen of {state.chosen}, columns 1 to 60 of 89" in text
+    assert f"screen of {state.chosen} (← → columns 1 to 60 of 89)" in text
     state.pan = paint(state, 60, 24, NOW).pan_max
     text = "\n".join(shown(state, 60, 24))
     assert "the end" in text and "columns 30 to 89 of 89" in text
+
+
+def test_a_higher_screen_shows_its_end_and_can_be_scrolled(state: ConsoleState) -> None:
+    state.beside, state.screen_of = "screen", state.chosen
+    state.screen = styled_rows_shown([[(f"line {n}", {})] for n in range(40)])
+    lines = shown(state, 80, 24)
+    assert any(line.startswith("line 39") for line in lines) and "line 0" not in lines
+    state.lift = paint(state, 80, 24, NOW).lift_max
+    assert "line 0" in [line.strip() for line in shown(state, 80, 24)]
+    assert paint(state, 200, 60, NOW).lift_max == 0  # there is room for all of it
+    # The gap above an input line at the bottom is one row where room is short.
+    state.lift = 0
+    texts = ["the answer", *[""] * 36, "────", "> ", "────"]
+    state.screen = styled_rows_shown([[(text, {})] for text in texts])
+    assert any(line.startswith("the answer") for line in shown(state, 80, 24))
 
 
 def test_only_agents_that_have_the_words_are_listed_until_esc(state: ConsoleState) -> None:
@@ -262,9 +325,11 @@ def test_verbs_of_relay_get_the_terminal_and_mistakes_say_what_to_do(state: Cons
     assert read("/peek Bob", state, VERBS) == OwnVerb("screen", "Bob")
     assert read('/attach "Bob" --x', state, VERBS) == RelayVerb(("attach", "Bob", "--x"))
     assert read("  ", state, VERBS) is None
+    assert read("/sc Bob", state, VERBS) == OwnVerb("screen", "Bob")
     state.chosen = "Bob"
     mistakes = {
-        "/atach x": "attach",
+        "/atach x": "/attach",
+        "/s": "/screen or /send or /status",
         "/answer 1": "NAME",
         "@Bob": "text",
         "2": "/answer Bob 2",

@@ -86,9 +86,8 @@ def test_check_tells_every_mistake_of_a_broken_file(relay: Run, project: Path) -
     failed = relay("intent", "check")
     first, second, third = failed.stderr.splitlines()
     assert failed.returncode == 1
-    assert first.startswith("line 5: owned_scope: '/src/**'") and second.startswith(
-        "line 6: status"
-    )
+    assert first.startswith(f"{path}:5: owned_scope: '/src/**'")
+    assert second.startswith(f"{path}:6: status")
     assert third == f"relay: {path} has 2 mistakes, and no agent writes until they are fixed"
     error = json.loads(relay("intent", "list", "--json").stdout)["error"]
     assert [row["line"] for row in error["mistakes"]] == [5, 6]

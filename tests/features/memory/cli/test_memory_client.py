@@ -14,9 +14,9 @@ import pytest
 from relay.config import trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
-from relay.features.memory import doctor_lines
-from relay.features.memory.doctor_lines import memory_lines
+from relay.features.memory import memory_checks
 from relay.features.memory.extraction import Extraction, ExtractionFolder, folder_of
+from relay.features.memory.memory_checks import memory_lines
 from relay.features.memory.memory_client import applying
 from relay.features.memory.settings import MemorySettings, config_warnings, memory_settings
 from relay.features.memory.spec import StoreSpec
@@ -158,7 +158,7 @@ def home(tmp_path: Path) -> Home:
     return Home(str(tmp_path / "home"))
 
 
-def lines(home: Home, memory: object, **environ: str) -> list[doctor_lines.Line]:
+def lines(home: Home, memory: object, **environ: str) -> list[memory_checks.Line]:
     folder = Path(home.root).parent
     path = folder / "relay.config.py"
     path.write_text(f"config = {{'memory': {memory!r}}}\n")

@@ -1,4 +1,4 @@
-"""The lines of ``relay doctor`` about memory.
+"""What finds memories here, for ``relay doctor``.
 
 It looks at files, and at servers that answer. Nothing is run, started or changed: no broker, no
 index, no model.
