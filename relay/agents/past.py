@@ -665,6 +665,8 @@ def _conversation(record: Mapping[str, Any], own: str, uuid: str) -> str:
 
 #: What reads a program's transcript.
 READERS: dict[str, MakeReader] = {CLAUDE: ClaudeTurns, CODEX: CodexTurns}
+#: The agents of whose files ``last_turns`` knows.
+HAVE_TURNS = frozenset({*READERS, "gemini", "aider"})
 #: Bytes at the end of a file that are read, and characters of one text.
 TAIL_MAX, LAST_TEXT_MAX = 4 * 1024 * 1024, 32 * 1024
 
@@ -672,20 +674,27 @@ Json = dict[str, Any]
 
 
 def last_turns(kind: str, path: str, count: int) -> list[Json]:
-    """The last ``count`` turns in the file, the oldest first. Raises OSError.
+    """The last ``count`` turns in the file of one of HAVE_TURNS, the oldest first. Raises OSError.
 
-    Each has prompt, text, tools (how many were called), state, model, started_ms and ended_ms.
+    Each has prompt, text, tools (how many were called), state, model, started_ms and ended_ms; of
+    Gemini CLI and aider only the first two.
     """
-    reader = READERS[kind]({})
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             return []
         size = status.st_size
         file.seek(max(0, size - TAIL_MAX))
-        lines = file.read(TAIL_MAX).split(b"\n")
-    for line in lines[1 if size > TAIL_MAX else 0 :]:
-        record = object_in(line.decode("utf-8", "replace"))
+        lines = file.read(TAIL_MAX).decode("utf-8", "replace").split("\n")
+    del lines[: 1 if size > TAIL_MAX else 0]
+    if kind not in READERS:
+        return [
+            {"prompt": prompt[-LAST_TEXT_MAX:], "text": text[-LAST_TEXT_MAX:]}
+            for prompt, text in _asked_and_said(kind, lines)[-count:]
+        ]
+    reader = READERS[kind]({})
+    for line in lines:
+        record = object_in(line)
         try:
             if record is not None:
                 reader.read(record)
@@ -708,3 +717,21 @@ def last_turns(kind: str, path: str, count: int) -> list[Json]:
             state = TurnState.RUNNING.value if end.turn in goes_on else end.state
             turn.update(state=state, model=end.model, ended_ms=end.ended_ms, tools=end.calls)
     return list(turns.values())[-count:]
+
+
+def _asked_and_said(kind: str, lines: list[str]) -> list[tuple[str, str]]:
+    """The prompts and answers in the files of programs that record little else."""
+    # Sessions of other agents do without these modules.
+    from relay.agents.aider.chat_history import chat_turns
+    from relay.agents.gemini.source import parse
+
+    if kind == "aider":
+        return [(turn.prompt, turn.text) for turn in chat_turns(lines)]
+    turns: list[tuple[str, str]] = []
+    for record in filter(None, map(parse, lines)):
+        if record.kind == "prompt":
+            turns.append((record.text, ""))
+        elif record.kind == "said":
+            prompt, text = turns.pop() if turns else ("", "")
+            turns.append((prompt, f"{text}\n{record.text}".strip()))
+    return turns

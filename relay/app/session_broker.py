@@ -13,7 +13,7 @@ from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import message_from
 from relay.protocol.message_ops import DeliverPush
 from relay.protocol.op import Op
-from relay.session.session_commands import PersonNote, SessionAsked
+from relay.session.session_commands import NoteOver, PersonNote, SessionAsked
 from relay.session.session_events import (
     BrokerReturned,
     EventQueue,
@@ -43,6 +43,7 @@ class RegisteredBroker:
             home, on_push=self._pushed, on_connected=self._connected, on_problem=self._problem
         )
         self._registered = asyncio.Event()
+        self._problems: set[str] = set()  # that the person was told, and that are not over
         self._task: asyncio.Task[None] | None = None
 
     def start(self, **registration: Any) -> None:
@@ -85,6 +86,7 @@ class RegisteredBroker:
                     opened = True
                 await self._client.register(**registration)
                 self._registered.set()
+                self._well()
                 return
             except NameTaken as error:
                 # The pump holds the lock on this name, so an earlier run is about to leave.
@@ -106,7 +108,14 @@ class RegisteredBroker:
 
     def _connected(self, connected: bool) -> None:
         if connected and self._registered.is_set():
+            self._well()
             self._queue.post(BrokerReturned())
 
     def _problem(self, error: RelayError) -> None:
+        self._problems.add(error.line)
         self._queue.post(PersonNote(error.line))
+
+    def _well(self) -> None:
+        """What kept it from the broker is over."""
+        while self._problems:
+            self._queue.post(NoteOver(self._problems.pop()))

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from relay.agents.headless import HeadlessForm
 from relay.agents.launch import PLANNERS
 from relay.agents.profile import find_profile
 from relay.broker.client import connect
@@ -59,6 +60,8 @@ _HANGUP, _TERM, _KILL = 5.0, 5.0, 5.0
 _ENDING_MAX = 65.0
 #: How long an agent that ran in a terminal is spoken of after its end.
 _LATELY_MS = 24 * 60 * 60 * 1000
+#: Stands for the conversation of a program that has no ids for them.
+_LAST = "last"
 #: What can be an id of a conversation, and no option of a program.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 
@@ -363,11 +366,13 @@ def _resumed(home: Home, record: Json) -> tuple[Spawn, bool]:
     run = record.get("run")  # none where nobody waited until it was there
     if row is not None and run in (row["run"], "") and row["last_seen_ms"] > record["started_ms"]:
         conversation = row["conversation"] or conversation
+    command = list(wanted["command"])
     if not _ID.fullmatch(conversation):
-        conversation = ""
+        form = _form_of(home, command)
+        conversation = _LAST if form is not None and form.resume and not _has_id(form) else ""
     spawn = Spawn(
         wanted["name"],
-        list(wanted["command"]),
+        command,
         wanted["cwd"],
         _options(wanted["options"]),
         team=wanted["team"],
@@ -392,13 +397,22 @@ def _options(words: list[str]) -> tuple[str, ...]:
 
 def _words_of(home: Home, wanted: Spawn) -> list[str]:
     """The command line, with what goes on with its conversation."""
-    profile, _ = find_profile(os.path.basename(wanted.command[0]), home.profiles)
-    form = profile.headless
+    form = _form_of(home, wanted.command)
     if not wanted.conversation or form is None or not form.resume:
         return wanted.command
     program, *words = wanted.command
     flag = form.resume[0]
     if flag in words:  # it was started with an older one
         at = words.index(flag)
-        del words[at : at + 1 + (words[at + 1 : at + 2] != [] and words[at + 1][0] != "-")]
+        has_value = _has_id(form) and words[at + 1 : at + 2] != [] and words[at + 1][0] != "-"
+        del words[at : at + 1 + has_value]
     return [program, *(word.replace("{id}", wanted.conversation) for word in form.resume), *words]
+
+
+def _form_of(home: Home, command: list[str]) -> HeadlessForm | None:
+    return find_profile(os.path.basename(command[0]), home.profiles)[0].headless
+
+
+def _has_id(form: HeadlessForm) -> bool:
+    """Whether the program goes on with a conversation by its id; else with its last one."""
+    return any("{id}" in word for word in form.resume)

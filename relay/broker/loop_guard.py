@@ -346,6 +346,7 @@ class HeldMessages:
         """Let go on, or fail, what is held between these now."""
         for item in items:
             batch.after.append(partial(self._decided, item, answer))
+            batch.after.append(partial(self._reopened, item))
             self._decide(item, answer, batch)
         return True
 
@@ -375,21 +376,21 @@ class HeldMessages:
             batch.after.append(partial(self._committer.submit_job, more))
         else:
             batch.after.append(partial(self._deciding.pop, pair, None))
-        batch.after.append(partial(self._let_go, item))
+        for one in to:
+            batch.after.append(partial(self._windows.released, one))
 
     def _decided(self, item: Item, answer: ItemAnswer) -> None:
         self._items.pop(item["id"], None)
         self._watchers.item(item, open_=False, answer=answer.label, by=answer.by)
 
-    def _let_go(self, item: Item) -> None:
+    def _reopened(self, item: Item) -> None:
         sender = self._directory.get(item["agent"])
-        around = [item["agent"]]
+        around = {item["agent"]}
         if sender is not None and sender.client is not None:
-            around += [one.name for one in self._directory.around(sender, sender.client)]
+            around |= {one.name for one in self._directory.around(sender, sender.client)}
         for to in item["details"]["to"]:
             for name in around:
                 self.reopen(name, to)
-            self._windows.released(to)
 
 
 def _item_of(pair: ParkedPair) -> Item:

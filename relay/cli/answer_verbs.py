@@ -114,7 +114,9 @@ def transcript_verb(options: Options) -> int:
             output.lines("\n".join(f"> {line}" for line in turn["prompt"].split("\n")))
         output.lines(turn["text"] + "\n")
     if not turns:
-        output.note(f"{options.name} has not said anything yet")
+        output.note(
+            f"{options.name} has said nothing since it was started; relay search finds more"
+        )
     return 0
 
 
@@ -202,8 +204,10 @@ def _answered_here(item: Item, keys: str) -> bool:
 
 def _tell_answer(answer: Any, code: str = "") -> None:
     """What was answered, and whether the question has left the screen."""
-    agent = answer["item"]["agent"]
-    output.data(f"{code}{agent}: {answer['choice']['label']}")
+    agent, label = answer["item"]["agent"], answer["choice"]["label"]
+    if answer["item"]["kind"] == "held" and (count := answer["item"]["details"]["count"]) > 1:
+        label += f" ({count:,} messages)"
+    output.data(f"{code}{agent}: {label}")
     if answer.get("gone"):
         output.note("done: the question has left its screen")
     elif answer.get("gone") is False:

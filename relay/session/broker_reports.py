@@ -22,7 +22,7 @@ from relay.protocol.op import Op
 from relay.session.background import Tasks
 from relay.session.detector import Detection, match_event_id, match_meta
 from relay.session.run_info import RunInfo
-from relay.session.session_commands import PersonNote, ReportAgent, ReportEvent
+from relay.session.session_commands import NoteOver, PersonNote, ReportAgent, ReportEvent
 from relay.session.session_events import DeliveryReported, EventQueue, KindsWanted, TurnReported
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ LEFT_OUT = (
     "the agent said more than the broker could record in time: some events are missing from the"
     " ledger, and automations did not see them; messages are not affected"
 )
+#: How long that is said once the broker keeps up again.
+LEFT_OUT_SECONDS = 600.0
 #: Messages whose receipt has a remark beside the state, at most.
 REMARKS_MAX = 1000
 
@@ -237,7 +239,10 @@ class BrokerReports:
             with contextlib.suppress(RelayError):  # a final refusal: the event is dropped
                 await self._until_answered(partial(self._broker.request, EVENT, **fields))
             self._untold.popleft()
-        self._left_out = False
+        if self._left_out:
+            self._left_out = False
+            over = partial(self._events.post, NoteOver(LEFT_OUT))
+            asyncio.get_running_loop().call_later(LEFT_OUT_SECONDS, over)
         self._events_known.set()
 
     def _wants(self, kinds: object) -> None:
@@ -264,10 +269,17 @@ class BrokerReports:
 
         Each time the person is told that it ``waits``. Raises a final refusal of the broker.
         """
+        notes: dict[str, None] = {}
         while True:
             try:
-                return await ask()
+                answer = await ask()
             except NOT_NOW as error:
                 if waits:
-                    self._events.post(PersonNote(f"{waits}: {error.message}"))
+                    note = f"{waits}: {error.message}"
+                    notes[note] = None
+                    self._events.post(PersonNote(note))
                 await asyncio.sleep(RETRY_SECONDS)
+            else:
+                for note in notes:
+                    self._events.post(NoteOver(note))
+                return answer

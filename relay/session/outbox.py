@@ -299,7 +299,8 @@ class NoticeCounter:
         self._told[text] = (at, more)
         # 1, 10, 100 …: the person need not read each.
         rounded = str(more).strip("0") == "1"
-        note = f"the agent was told once, and does it again ({more} times): {text}"
+        times = f" ({more} times)" if more > 1 else ""
+        note = f"the agent was told once, and does it again{times}: {text}"
         return "", note if rounded else ""
 
     def person(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from relay.agents.past import READERS, last_turns
+from relay.agents.past import HAVE_TURNS, last_turns
 from relay.core.errors import NotDelivered, Timeout, UsageError, only_the_person
 from relay.core.ids import new_ulid
 from relay.core.message import AgentState, Message
@@ -99,7 +99,7 @@ class ScreenRequests:
         from relay.directive.redact import mask, mask_all  # most sessions are never asked
 
         kind, path = self._kind, self._sources.transcript_path
-        if kind in READERS and path:
+        if kind in HAVE_TURNS and path:
             with contextlib.suppress(OSError):
                 turns = await asyncio.to_thread(last_turns, kind, path, count)
                 return {"turns": mask_all(turns)}

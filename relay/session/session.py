@@ -106,6 +106,9 @@ class Session:
             if isinstance(command, commands.PersonNote):
                 self._sources.note(command.text)
                 yield from self._report_agent()
+            elif isinstance(command, commands.NoteOver):
+                self._sources.forget(command.text)
+                yield from self._report_agent()
             elif isinstance(command, commands.AgentRemark):
                 self._remark = command.text
                 yield from self._report_agent()
@@ -199,6 +202,7 @@ class Session:
             case (
                 commands.AgentNotice()
                 | commands.PersonNote()
+                | commands.NoteOver()
                 | commands.AgentRemark()
                 | commands.SendRequested()
             ):

@@ -267,6 +267,13 @@ class PersonNote(DriverCommand, SessionEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class NoteOver(DriverCommand, SessionEvent):
+    """What a PersonNote said is no longer so."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentRemark(DriverCommand, SessionEvent):
     """Say something beside the agent's state, until something else is said; "": nothing."""
 

@@ -278,5 +278,12 @@ def test_the_end_of_a_transcript_is_told_turn_by_turn(
     assert turns[-1]["model"] == "m" and turns[-1]["state"]
     monkeypatch.setattr(module, "TAIL_MAX", len(lines[-1]) + len(lines[-2]) + 10)
     assert [one["prompt"] for one in last_turns("claude", str(path), 9)] == ["ask 11"]
+    chats = tmp_path / ".aider.chat.history.md"
+    chats.write_text("# aider chat started at x\n\n#### one?\n#### two?\n\n> Tokens: 2\n\nYes.\n")
+    assert last_turns("aider", str(chats), 1) == [{"prompt": "one?\ntwo?", "text": "Yes."}]
+    asked = {"id": "1", "type": "user", "content": [{"text": "why?"}]}
+    said = [{"id": text, "type": "gemini", "content": text} for text in ("So", "it is.")]
+    path.write_text("\n".join(map(json.dumps, [asked, *said])))
+    assert last_turns("gemini", str(path), 5) == [{"prompt": "why?", "text": "So\nit is."}]
     os.mkfifo(tmp_path / "pipe")
     assert last_turns("codex", str(tmp_path / "pipe"), 1) == []

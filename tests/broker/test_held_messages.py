@@ -154,6 +154,8 @@ def test_a_flood_is_one_item_that_is_counted(
     home: Home, monkeypatch: pytest.MonkeyPatch, client: BrokerClient
 ) -> None:
     monkeypatch.setattr("relay.broker.loop_guard.PARKED_MAX", 1)
+    begun: list[str] = []  # each time the guard counts the two from 0
+    monkeypatch.setattr(LoopGuard, "reopen", lambda _, one, other: begun.append(one))
     with (
         register(home, "Al") as al,
         register(home, "Bob", run="run-2") as bob,
@@ -186,6 +188,7 @@ def test_a_flood_is_one_item_that_is_counted(
         assert counts({"open": False})[-1]["answer"] == "let go"
         assert [read(bob)["body"] for _ in range(9)] == [f"{number}" for number in range(9)]
         assert held(client) == []
+        assert begun == ["Al"]
 
 
 def test_another_run_of_the_same_name_begins_a_chain_anew(home: Home) -> None:

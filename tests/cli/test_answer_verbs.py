@@ -104,10 +104,10 @@ def test_what_is_held_between_two_is_one_item(broker_home: Home, relay: Run) -> 
         assert "\n    yes: let go\n    no: refuse all\n" in shown
         assert relay("inbox").stdout.endswith("\n5 messages are held: relay items\n")
         assert "\n5 messages are held: relay items\n" in relay("status").stdout
-        assert relay("answer", item["id"][-8:], "yes").stdout == "Al: let go\n"
+        assert relay("answer", item["id"][-8:], "yes").stdout == "Al: let go (3 messages)\n"
         assert [next_delivery(bob)["body"] for _ in range(3)] == ["one", "two", "three"]
         assert relay("answer", "--held", "Carol", "yes").stderr == "nothing is held\n"
-        assert "Bob: refuse all\n" in relay("answer", "--all", "bob", "no").stdout
+        assert "Bob: refuse all (2 messages)\n" in relay("answer", "--all", "bob", "no").stdout
         assert json.loads(relay("items", "--json").stdout) == []
         assert json.loads(relay("answer", "--all", "no", "--json").stdout) == []
         for id_, word in ((last, "allowed"), (other["id"], "refused")):

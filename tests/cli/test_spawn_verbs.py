@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,18 @@ def test_one_whose_program_has_not_kept_its_conversation_starts_afresh_and_that_
     verbs("resume", "Ann")
     assert [one.conversation for one in started] == ["nothing-said", ""]
     assert capsys.readouterr().out == "Ann: idle, started afresh (No conversation found)\n"
+
+
+def test_aider_which_has_no_ids_goes_on_with_what_was_said_in_its_folder(
+    broker_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker_home.create()
+    keep(broker_home, Spawn("Ada", ["aider", "--model", "x"], "/"), 1, "run")
+    [(back, _)] = resumable(broker_home, ["Ada"])
+    words = spawning._words_of(broker_home, back)
+    assert words == ["aider", "--restore-chat-history", "--model", "x"]
+    again = replace(back, command=[*words, "a.py"])
+    assert spawning._words_of(broker_home, again) == [*words, "a.py"]
 
 
 def test_what_confines_it_is_kept_with_places_as_from_here(

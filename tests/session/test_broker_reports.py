@@ -15,7 +15,7 @@ from relay.session import broker_reports
 from relay.session.background import Tasks
 from relay.session.broker_reports import BrokerReports
 from relay.session.run_info import RunInfo
-from relay.session.session_commands import PersonNote, ReportAgent, ReportEvent
+from relay.session.session_commands import NoteOver, PersonNote, ReportAgent, ReportEvent
 from relay.session.session_events import DeliveryReported, EventQueue, KindsWanted
 from tests.session.playbook import MESSAGE, find
 
@@ -72,6 +72,8 @@ async def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() 
             DeliveryReported(MESSAGE.id, State.SEEN),
             PersonNote("what came of a message waits: away"),
             PersonNote("what came of a message waits: the disk is full"),
+            NoteOver("what came of a message waits: away"),
+            NoteOver("what came of a message waits: the disk is full"),
         ]
 
 
@@ -120,14 +122,16 @@ async def test_events_are_told_in_their_order_each_until_the_broker_has_it(
 ) -> None:
     """The same id with each try; what is refused for good is left; of too many the oldest go."""
     monkeypatch.setattr(broker_reports, "EVENTS_MAX", 3)
+    monkeypatch.setattr(broker_reports, "LEFT_OUT_SECONDS", 0.0)
     async with play() as bench:
         bench.broker.errors = [BrokerUnavailable("away"), UsageError("too large")]
         for number in range(5):
             bench.reports.event(ReportEvent("output", str(number)))
         await bench.reports.settle(10.0)
         assert [fields["body"] for _, fields in bench.broker.asked] == ["3", "4"]
-        lost = [one for one in bench.posted() if isinstance(one, PersonNote)]
-        assert lost == [PersonNote(broker_reports.LEFT_OUT)]
+        await asyncio.sleep(0)
+        told = [one for one in bench.posted() if isinstance(one, PersonNote | NoteOver)]
+        assert told == [note(broker_reports.LEFT_OUT) for note in (PersonNote, NoteOver)]
 
 
 async def test_the_session_learns_which_events_are_wanted() -> None:

@@ -135,7 +135,7 @@ def test_the_same_notice_is_told_once_then_counted() -> None:
     assert notice(0) == ["wrong"] and notice(1, "wrong too") == ["wrong too"]
     again = [notice(2 + number) for number in range(12)]
     assert [len(one) for one in again] == [1, *[0] * 8, 1, 0, 0]
-    assert "(1 times): wrong" in again[0][0] and "(10 times): wrong" in again[9][0]
+    assert "again: wrong" in again[0][0] and "(10 times): wrong" in again[9][0]
     assert notice(REPEAT_SECONDS) == ["wrong (this came 12 more times)"]
     assert notice(REPEAT_SECONDS + 1, each_time=True) == ["wrong"]
     outbox.person()

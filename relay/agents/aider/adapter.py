@@ -34,7 +34,9 @@ class AiderAdapter(AgentAdapter):
         #: Why nothing is typed while the kernel edits lines.
         self.cooked = _LINES if launch.get("lines") else _BUSY
         self.source = AiderSource(
-            hears=bool(launch.get("history")), mark=str(launch.get("mark") or "")
+            hears=bool(launch.get("history")),
+            mark=str(launch.get("mark") or ""),
+            chats=str(launch.get("chats") or ""),
         )
         if checkpoint.get("structured"):
             self.source.restore(checkpoint["structured"])

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PACKAGE = "aider-chat"
 #: The file that tells the model how to talk to others, in the run's folder.
 PRIMER = "relay-primer.md"
+#: aider's own history of its chats, in the repository's folder, or else where it works.
+CHAT_HISTORY = ".aider.chat.history.md"
 #: The oldest version whose LLM history has been seen.
 OLDEST = (0, 86, 2)
 #: Bytes of a settings file that are looked at.
@@ -30,7 +32,7 @@ READER = ArgvReader(
     " --apply-clipboard-edits --show-repo-map --show-prompts --exit --list-models --models"
     " --just-check-update --upgrade --update --install-main-branch --gui --browser"
     " --shell-completions",
-    options="--llm-history-file --read --env-file -c --config",
+    options="--llm-history-file --chat-history-file --read --env-file -c --config",
 )
 
 
@@ -43,6 +45,11 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     flags: list[str] = []
     problems: list[str] = []
     settings = AiderSettings(arguments, env, os.getcwd())
+    try:
+        theirs = settings.path("--chat-history-file")
+        data["chats"] = theirs or os.path.join(settings.git_root or os.getcwd(), CHAT_HISTORY)
+    except Unclear:
+        pass  # relay transcript does without
     try:
         data["lines"] = _takes_lines(settings, env)
         flags += _history(argv, env, run, settings, data)
@@ -133,7 +140,7 @@ class AiderSettings:
         self._env = env
         self._cwd = cwd
         self._home = env.get("HOME") or os.path.expanduser("~")
-        self.git_root = _git_root(cwd)
+        self.git_root = git_root(cwd)
 
     def values(self, option: str) -> tuple[str, list[str]]:
         """Where ``option`` (such as ``--read``) is set, and to what.
@@ -191,7 +198,8 @@ class AiderSettings:
                 yield os.path.join(folder, ".aider.conf.yml")
 
 
-def _git_root(folder: str) -> str | None:
+def git_root(folder: str) -> str | None:
+    """The folder of the repository that ``folder`` is in; None where there is none."""
     while not os.path.exists(os.path.join(folder, ".git")):
         above = os.path.dirname(folder)
         if above == folder:

@@ -320,10 +320,12 @@ class AiderSource(StructuredSource):
     saved: AiderState
     infers_turns = True
 
-    def __init__(self, *, hears: bool = True, mark: str = "") -> None:
-        """``hears``: it was told to log its conversation; ``mark`` as in ``History``."""
+    def __init__(self, *, hears: bool = True, mark: str = "", chats: str = "") -> None:
+        """``hears``: it was told to log its conversation; ``mark`` as in ``History``; ``chats``:
+        the path of its chat history."""
         super().__init__(AiderState(failed=not hears, history=History(mark)))
         self._mark = mark
+        self._chats = chats
         self._reason = ""
         self._since = 0.0  # when the last line of the answer came
         self._trouble = False  # the last answer was empty: an error, or Ctrl-C
@@ -334,6 +336,10 @@ class AiderSource(StructuredSource):
 
     def seen(self, marker: str) -> bool:
         return any(marker in text for text in self.saved.proven)
+
+    @property
+    def transcript_path(self) -> str | None:
+        return self._chats or None
 
     @property
     def resting(self) -> bool:

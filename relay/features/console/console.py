@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -41,7 +42,7 @@ from prompt_toolkit.styles import Style
 
 from relay.cli.output import only_ascii
 from relay.core.errors import RelayError
-from relay.core.visible import visible
+from relay.core.visible import visible, visible_lines
 from relay.features.console.console_link import ConsoleLink
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import ASCII, UNICODE, Painted, paint
@@ -449,7 +450,8 @@ class FullScreen:
     async def _run(self, asked: RelayVerb) -> None:
         """A verb of the command line gets the terminal, and the console comes back after it."""
         async with in_terminal():
-            sys.stdout.write("\x1b[H\x1b[2J")
+            shown = "" if asked.argv[0] in TAKE_OVER else f"$ relay {shlex.join(asked.argv)}\n"
+            sys.stdout.write(f"\x1b[H\x1b[2J{visible_lines(shown)}")
             sys.stdout.flush()
             process = await asyncio.create_subprocess_exec(*self._command, *asked.argv)
             status = await process.wait()

@@ -4,6 +4,7 @@ what there is to show out; every text that somebody else wrote is made visible o
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -291,7 +292,8 @@ class ConsoleState:
             key=lambda row: (
                 row["state"] == "gone",
                 not (row["state"] in NEEDY or row["name"] in asked),
-                row["name"].lower(),
+                # agent-2 before agent-10
+                re.sub(r"\d+", lambda number: number[0].zfill(9), row["name"].lower()),
             ),
         )
 
@@ -435,7 +437,7 @@ class ConsoleState:
 
     def tell(self, error: RelayError) -> None:
         """Say what went wrong, and what to do next."""
-        self.say(f"{error.message} ({error.hint})" if error.hint else error.message, failed=True)
+        self.say(f"{error.message}; {error.hint}" if error.hint else error.message, failed=True)
 
 
 def about(row: Json) -> str:

@@ -54,7 +54,7 @@ _KEYS_HELP = (
     ("Enter", "send what is typed; or else open what the agent asks, or its screen"),
     ("^R", "answer what waits for you; again: the next"),
     ("^T", "the screen of the chosen agent"),
-    ("← →", "move over a screen that is wider, at an empty line"),
+    ("← →", "at an empty line: move a screen that is wider than its pane"),
     ("^G", "filter: only the agents that have what you type"),
     ("^O", "only the messages of the chosen agent"),
     ("^F", "search all messages"),
@@ -144,7 +144,7 @@ class _View:
         self.pan_max = self.lift_max = 0
         self.places: list[tuple[int, int, str, str]] = []
         #: Stands for the older of many messages in a row between the same two that do not go on.
-        text = f"  {signs.more} the same for earlier ones (^X shows each)"
+        text = f"  {signs.more} and others before it (^X shows each)"
         self.earlier: Row = [("class:dim", cut(text, width, ""))]
 
     def painted(self) -> Painted:
@@ -569,7 +569,12 @@ def help_texts(signs: Signs) -> list[str]:
     texts = [f"{named.get(key, key):<10} {meaning}" for key, meaning in _KEYS_HELP]
     texts += ["", "@Bob text, @Bob,Alice text, @* text and #build text go to them"]
     texts += [f"/{name} {after}".ljust(26) + meaning for name, (after, meaning) in OWN.items()]
-    return [*texts, "and every verb of relay: /spawn, /attach, /status", "", "  ".join(legend)]
+    return [
+        *texts,
+        "and every other command of relay: /spawn, /attach, /status",
+        "",
+        "  ".join(legend),
+    ]
 
 
 def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str]]:

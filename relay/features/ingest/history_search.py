@@ -18,17 +18,20 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
+from relay.agents.aider.chat_history import chat_turns
+from relay.agents.aider.launch import CHAT_HISTORY, git_root
 from relay.agents.gemini import source as gemini
 from relay.agents.past import READERS
 from relay.agents.profile import find_profile
 from relay.agents.qwen import source as qwen
 from relay.agents.structured_source import object_in, text_in
+from relay.broker.client import connect
 from relay.cli import output
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
 from relay.core import sqlite
-from relay.core.errors import EXIT_NOT_FOUND, UsageError
-from relay.core.paths import Home
+from relay.core.errors import EXIT_NOT_FOUND, RelayError, UsageError
+from relay.core.paths import Home, working_folder
 from relay.core.visible import age
 from relay.features.ingest.ledger_ingest import (
     BATCH_ROWS,
@@ -43,8 +46,10 @@ from relay.features.ingest.ledger_ingest import (
     take_line,
 )
 from relay.ledger.search_index import snippet
+from relay.protocol.agent_ops import AGENTS
 from relay.protocol.past_turns import CLAUDE, CODEX
 
+AIDER = "aider"
 #: Bytes that are searched at once for the words.
 _PART = 1 << 20
 #: What can be the id of a conversation, and no option of a program.
@@ -126,6 +131,8 @@ def _row(found: _Conversation, words: list[str]) -> dict[str, object]:
 
 def _resume(agent: str, said: SaidMessage) -> str:
     """The command line that goes on with the conversation, "" where there is none."""
+    if agent == AIDER:  # of the folder's chats, all that its model has room for
+        return f"cd {shlex.quote(said.project)} && aider --restore-chat-history"
     conversation = said.conversation.partition("/")[0]  # that of a sub-agent is its parent's
     form = find_profile(agent, Home.from_env().profiles)[0].headless
     if form is None or not form.resume or not _ID.fullmatch(conversation):
@@ -253,6 +260,26 @@ def _of_opencode(words: list[str], counts: Counts) -> Iterator[SaidMessage]:
         counts.problems.append(f"{path}: {error}")
 
 
+def _of_aider(words: list[str], counts: Counts) -> Iterator[SaidMessage]:
+    """Its histories stand in the projects: in this one, and where relay knows of an aider."""
+    for folder in sorted({working_folder(), *_folders_of_aiders()}):
+        above = git_root(folder) or folder
+        path = os.path.join(above, CHAT_HISTORY)
+        for _, file in _with_words([path], words, counts) if os.path.isfile(path) else ():
+            for turn in chat_turns(map(_text, _lines(file, counts))):
+                for text in filter(None, (turn.prompt, turn.text)):
+                    yield SaidMessage(above, above, text, turn.chat_ms)
+
+
+def _folders_of_aiders() -> list[str]:
+    try:
+        with connect(Home.from_env(), start=False) as client:
+            rows = client.request(AGENTS)["agents"]
+    except RelayError:  # then only where we are
+        return []
+    return [row["cwd"] for row in rows if row["kind"] == AIDER and row["cwd"]]
+
+
 #: By the agent's name.
 _HISTORIES: dict[str, Callable[[list[str], Counts], Iterator[SaidMessage]]] = {
     CLAUDE: _of_readers(CLAUDE),
@@ -260,6 +287,7 @@ _HISTORIES: dict[str, Callable[[list[str], Counts], Iterator[SaidMessage]]] = {
     "gemini": _of_gemini,
     "qwen": _of_qwen,
     "opencode": _of_opencode,
+    AIDER: _of_aider,
 }
 
 

@@ -43,7 +43,9 @@ def test_a_history_of_the_run_and_nothing_else(tmp_path: Path) -> None:
     path = str(tmp_path / "run" / "aider-llm-history")
     assert launch.argv == [aider, "--llm-history-file", path, "--model", "x", "a.py"]
     assert (launch.env, launch.profile) == ({}, "aider")
-    assert launch.data == {"lines": False, "history": path, "own": True, "from": [0, 0]}
+    chats = str(tmp_path / "project" / ".aider.chat.history.md")
+    history = {"history": path, "own": True, "from": [0, 0]}
+    assert launch.data == {"lines": False, "chats": chats, **history}
     assert os.stat(tmp_path / "run").st_mode & 0o777 == 0o700
     assert os.listdir(tmp_path / "run") == []
 

@@ -140,6 +140,7 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
             r"\A relay  1 agent .*\n▸Bob +blocked +\w+\n   asks to use Bash\n── traffic"
         )
         console.type("/status\r")
+        console.wait_for("$ relay status")
         console.wait_for("broker: running")
         console.wait_for("Enter: back to the console")
         console.type("\r")

@@ -129,11 +129,19 @@ def test_of_a_flood_that_is_held_the_reason_stands_once_and_nobody_has_it_unread
     text = "\n".join(shown(state, 80, 30))
     assert text.count("held (too many)") == 1 and "Carol (" not in text
     assert text.count("Bob → Carol: message") == 1 and "message 8" in text
-    assert "the same for earlier ones" in text and "All green" in text
+    assert "and others before it" in text and "All green" in text
     state.whole = True
     assert "\n".join(shown(state, 80, 30)).count("Bob → Carol: message") == 9
     state.apply([delivery("020", "Carol", "queued")])
     assert "Carol (1)" in "\n".join(shown(state, 80, 30))
+
+
+def test_who_needs_somebody_is_listed_first_and_numbers_in_names_count(
+    state: ConsoleState,
+) -> None:
+    state.apply([{"what": "agent", **agent(f"W{n}")} for n in (10, 2)])
+    names = [row["name"] for row in state.listed()]
+    assert names == ["Bob", "Carol", "Alice", "W2", "W10"]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40), (40, 15)], ids=lambda s: f"{s[0]}")

@@ -93,11 +93,23 @@ def _opencode(own: Path) -> None:
     db.close()
 
 
+def _aider(project: Path) -> None:
+    project.mkdir()
+    (project / ".aider.chat.history.md").write_text(
+        "\n# aider chat started at 2026-11-28 05:19:00\n\n> Aider v0.86.2\n"
+        "\n#### is there a kiwi?  \n\nI found no\n\n> Tokens: 1 kiwi found\n"
+        "\n#### look again  \n\nThe kiwi is found.\n"
+    )
+
+
 def test_all_agents_are_searched_and_each_conversation_comes_with_what_resumes_it(
-    relay: Run, own: Path
+    relay: Run, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for make in (_claude, _codex, _gemini, _qwen, _opencode):
         make(own)
+    project = own / "project"
+    _aider(project)
+    monkeypatch.chdir(project)
     found = json.loads(relay("search", "found", "Kiwi", "--json").stdout)
     assert {row["agent"]: row["resume"] for row in found["rows"]} == {
         "claude": f"cd '/srv/a b' && claude --resume {ID}",
@@ -105,7 +117,10 @@ def test_all_agents_are_searched_and_each_conversation_comes_with_what_resumes_i
         "gemini": f"cd /srv/g && gemini --resume {ID}",
         "qwen": f"cd /srv/q && qwen --resume {ID}",
         "opencode": "cd /srv/o && opencode --session ses_1",
+        "aider": f"cd '{project}' && aider --restore-chat-history",
     }
+    [aider] = (row for row in found["rows"] if row["agent"] == "aider")
+    assert (aider["messages"], aider["excerpt"]) == (1, "The kiwi is [found].")
     assert [row["at_ms"] for row in found["rows"]] == sorted(
         (row["at_ms"] for row in found["rows"]), reverse=True
     )
