@@ -109,6 +109,16 @@ def test_every_size_holds_what_matters_and_no_control(
         assert "rm -rf build^[[2J" in text and "[1 Yes · 2 No]" in text
 
 
+def test_arrows_type_a_choice_and_leave_other_words_alone(state: ConsoleState) -> None:
+    state.answer("q-1")
+    assert [state.choice("", 1), state.choice("2", -1), state.choice("1 why", 1)] == [
+        *("2", "1", "2 why")
+    ]
+    assert state.choice("because", 1) == "" == state.choice("2x", 1)
+    state.typed = "2"
+    assert "> 2  No" in "\n".join(shown(state, 80, 24))
+
+
 def test_in_few_rows_a_question_is_read_to_its_end_page_by_page(state: ConsoleState) -> None:
     state.answer("q-1")
     read: list[str] = []
@@ -153,7 +163,7 @@ def test_any_number_of_agents_fits_and_the_chosen_one_is_in_sight(
         text = "\n".join(shown(state, *size))
         assert (f"▸{state.chosen}"[:6] if many else "0 agents") in text
     state.open_chosen()
-    screen = [[("🎉 wide 漢字 " * 20, {})]] * 60
+    screen: list[Any] = [[("🎉 wide 漢字 " * 20, {})]] * 60
     state.screen, state.screen_of = styled_rows_shown(screen), state.chosen
     for lift in (0, 9):
         state.lift = lift
