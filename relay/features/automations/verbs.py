@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import cast
 
 from relay.broker.client import BrokerClient, connect
 from relay.cli import output, table
@@ -330,7 +331,12 @@ def _file(path: str) -> Json:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8", hint="save the file as UTF-8") from error
-    agents = check(source, path)
+    try:
+        agents = check(source, path)
+    except UsageError as error:
+        for line in cast(list[str], error.details.get("mistakes", [])):
+            output.note(line)
+        raise
     return {"path": path, "source": source} | ({"agents": agents} if agents else {})
 
 

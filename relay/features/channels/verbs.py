@@ -212,5 +212,5 @@ def status_line(found: Whoami | None) -> str:
     if found["unread"]:
         parts.append(f"{found['unread']} {'waiting' if agent else 'unread'}")
     if found["held"] and not agent:
-        parts.append(f"{found['held']} held")
+        parts.append(f"{found['held']:,} held")
     return "".join(char if char in _SAFE else "_" for char in ", ".join(parts))
