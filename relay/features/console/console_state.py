@@ -450,7 +450,7 @@ class ConsoleState:
 
     def tell(self, error: RelayError) -> None:
         """Say what went wrong, and what to do next."""
-        self.say(f"{error.message}; {error.hint}" if error.hint else error.message, failed=True)
+        self.say(f"{error.message} ({error.hint})" if error.hint else error.message, failed=True)
 
 
 def about(row: Json) -> str:
