@@ -286,6 +286,7 @@ class FullScreen:
             self._state.say("leave? Enter: yes, agents run on; or type on")
         elif buffer.text:
             self._state.say("")
+        self._state.typed = buffer.text
         if buffer.text.startswith(_CHOOSING):
             self._state.wanted = visible(buffer.text.removeprefix(_CHOOSING))
 
@@ -342,8 +343,10 @@ class FullScreen:
                 self._buffer.complete_next()
             else:
                 self._buffer.complete_previous()
-        else:
+        elif not self._state.answering:
             self._state.choose(step, time.time_ns() // 1_000_000)
+        elif choice := self._state.choice(self._buffer.text, step):
+            self._begin(choice)
 
     def _begin(self, verb: str) -> None:
         self._buffer.text = verb

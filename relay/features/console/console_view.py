@@ -50,7 +50,7 @@ KEYS = (
     ("^C", "leave"),
 )
 _KEYS_HELP = (
-    ("↑ ↓", "choose an agent: what you type goes to it"),
+    ("↑ ↓", "choose an agent: what you type goes to it; or an answer"),
     ("Enter", "send what is typed; or else open what the agent asks, or its screen"),
     ("^R", "answer what waits for you; again: the next"),
     ("^T", "the screen of the chosen agent"),
@@ -453,7 +453,7 @@ class _View:
         state = self.state
         item = state.items.get(state.answering)
         if item is not None:
-            asked, texts = item_texts(item, self.now_ms, width)
+            asked, texts = item_texts(item, self.now_ms, width, state.typed, self.signs)
             rows: list[Row] = [[("", text)] for text in asked + texts]
             return who_asks(item), rows, len(texts)
         if state.beside == "screen" and state.chosen:
@@ -577,18 +577,25 @@ def help_texts(signs: Signs) -> list[str]:
     ]
 
 
-def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str]]:
-    """What an item asks, whole, and its choices with what to type; in rows of ``width``."""
+def item_texts(
+    item: Json, now_ms: int, width: int, typed: str, signs: Signs
+) -> tuple[list[str], list[str]]:
+    """What an item asks, whole, and its choices with what to type; in rows of ``width``. The choice
+    that is ``typed`` is marked, or else the one that has the focus."""
     choices = item.get("choices") or []
-    how = "a choice" if choices else "yes or no"
+    arrows = "Up Dn" if signs is ASCII else "↑↓"
+    how = f"{arrows} or type a choice" if choices else "type yes or no"
+    keys = [str(one["key"]) for one in choices]
+    key = typed.partition(" ")[0]
+    focus = keys.index(key) if key in keys else item.get("chosen")
     until = item.get("until_ms")
     left = f"; {age(until - now_ms)} left" if until else ""
     texts: list[str] = []
     for n, one in enumerate(choices):
-        mark = ">" if n == item.get("chosen") else " "
+        mark = ">" if n == focus else " "
         key = f"{mark} {visible(one['key'])}  {visible(one['label'])}"
         texts += wrapped(key, width, indent="     ")
-    texts += wrapped(f"(type {how}, then Enter{left}; Esc: later)", width)
+    texts += wrapped(f"({how}, then Enter{left}; Esc: later)", width)
     what = "\n".join([*(item.get("about") or ()), item["what"]])
     if len(what) > ITEM_SHOWN:
         what = f"{what[:ITEM_SHOWN]}\n… it is longer: look at it with relay items"
