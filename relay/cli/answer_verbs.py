@@ -11,7 +11,7 @@ from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, RelayError, UsageError
 from relay.core.processes import wrapped
-from relay.core.visible import visible
+from relay.core.visible import cells, cut, visible, without_gaps
 from relay.protocol.agent_ops import ASK
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item, is_yes_or_no
 
@@ -95,7 +95,8 @@ def peek_verb(options: Options) -> int:
     elif options.color:
         output.styled(_without_end(shown["spans"]))
     else:
-        output.lines("\n".join(_without_end(shown["lines"])))
+        rows = [cells(row).rstrip() for row in _without_end(shown["lines"])]
+        output.lines("\n".join(_for_terminal(rows)))
     return 0
 
 
@@ -331,6 +332,16 @@ def ask(name: str, kind: str, asked: Json, patience: float = _PATIENCE) -> Json:
     )
     found: Json = said["response"]
     return found
+
+
+def _for_terminal(rows: list[str]) -> list[str]:
+    """On a terminal: rules that are no wider than it is, and one blank row for the gap above an
+    input line at the screen's bottom."""
+    columns = table.columns()
+    if columns is None:
+        return rows
+    rows = [cut(row, columns, "") if len(set(row.strip())) == 1 else row for row in rows]
+    return [rows[n] for n in without_gaps(rows)]
 
 
 def _without_end(rows: list[Any]) -> list[Any]:
