@@ -74,7 +74,7 @@ def add(verbs: Parser) -> None:
     parser.set_defaults(run=run_trust)
 
     said = "Show or check the configuration that applies here."
-    kinds = verb(verbs, "config", description=said).add_subparsers(metavar="VERB", alone="show")
+    kinds = verb(verbs, "config", description=said).add_subparsers(alone="show")
     for name, function, text in (
         ("show", run_show, "the values that apply, and where each comes from"),
         ("check", run_check, "find mistakes; a file that is not trusted is read, not run"),

@@ -133,6 +133,15 @@ def _write(text: str) -> None:
         sys.stdout.write(text + "\n")
 
 
+def headed(line: str) -> None:
+    """One line of relay's own help on stdout; titles are bold where that may be."""
+    title, colon, rest = line.partition(":")
+    if colon and title[:1] != " " and (not rest or title == "usage") and coloured():
+        line = f"\x1b[{SGR['bold']}m{title}:\x1b[0m{rest}"
+    with writing():
+        sys.stdout.write(line + "\n")
+
+
 def flush() -> None:
     with writing():
         sys.stdout.flush()

@@ -33,7 +33,7 @@ def add(verbs: Parser) -> None:
         "relay channel join build          (quote the # in a shell: '#build')\n"
         '  relay send "#build" "the build is green"\n'
         "  relay channel history build",
-    ).add_subparsers(metavar="list|join|leave|members|history", alone="list")
+    ).add_subparsers(alone="list")
     listed = group.add_parser("list", help="list all channels, and who is in them")
     listed.set_defaults(run=list_verb)
     for name, op, what in (

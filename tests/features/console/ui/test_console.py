@@ -179,7 +179,7 @@ def test_where_nothing_can_be_drawn_it_says_what_to_use(
     assert main(["console"]) == 2
     assert "relay watch prints what happens" in capsys.readouterr().err
     assert main(["console", "--plain"]) == 2
-    assert "no option --plain any more" in (told := capsys.readouterr().err)
+    assert "the option --plain is gone" in (told := capsys.readouterr().err)
     assert "relay watch" in told
     argv = ["env", "TERM=dumb", *RELAY]
     with Terminal(argv=argv, env=dict(os.environ), cwd=tmp_path) as terminal:
