@@ -87,7 +87,8 @@ class BrokerClient:
         end = began + deadline
         while True:
             try:
-                answer: Any = self._until_answered(op, fields, end)
+                record = self._until_answered(op, fields, end)
+                answer: Any = {key: record[key] for key in record if key not in ("n", "ok")}
                 return answer  # type: ignore[no-any-return]
             except RelayError as error:
                 # An agent's first tools may run before its session has told the broker of it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -41,7 +42,7 @@ from prompt_toolkit.styles import Style
 
 from relay.cli.output import only_ascii
 from relay.core.errors import RelayError
-from relay.core.visible import visible
+from relay.core.visible import visible, visible_lines
 from relay.features.console.console_link import ConsoleLink
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import ASCII, UNICODE, Painted, paint
@@ -285,6 +286,7 @@ class FullScreen:
             self._state.say("leave? Enter: yes, agents run on; or type on")
         elif buffer.text:
             self._state.say("")
+        self._state.typed = buffer.text
         if buffer.text.startswith(_CHOOSING):
             self._state.wanted = visible(buffer.text.removeprefix(_CHOOSING))
 
@@ -341,8 +343,10 @@ class FullScreen:
                 self._buffer.complete_next()
             else:
                 self._buffer.complete_previous()
-        else:
+        elif not self._state.answering:
             self._state.choose(step, time.time_ns() // 1_000_000)
+        elif choice := self._state.choice(self._buffer.text, step):
+            self._begin(choice)
 
     def _begin(self, verb: str) -> None:
         self._buffer.text = verb
@@ -449,7 +453,8 @@ class FullScreen:
     async def _run(self, asked: RelayVerb) -> None:
         """A verb of the command line gets the terminal, and the console comes back after it."""
         async with in_terminal():
-            sys.stdout.write("\x1b[H\x1b[2J")
+            shown = "" if asked.argv[0] in TAKE_OVER else f"$ relay {shlex.join(asked.argv)}\n"
+            sys.stdout.write(f"\x1b[H\x1b[2J{visible_lines(shown)}")
             sys.stdout.flush()
             process = await asyncio.create_subprocess_exec(*self._command, *asked.argv)
             status = await process.wait()

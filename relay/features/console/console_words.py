@@ -29,16 +29,16 @@ Verbs = Mapping[str, str]
 OWN = {
     "send": ("NAME TEXT", "write to an agent, a channel or a person"),
     "reply": ("TEXT", "answer the last message that came to you, in its thread"),
-    "answer": ("[WHO] CHOICE", "answer a name, an id or --all: a choice, yes or no"),
-    "cancel": ("ID", "withdraw a message that is not delivered yet"),
+    "answer": ("[WHO] CHOICE", "answer what an agent asks: a choice, yes or no; --all: everything"),
+    "cancel": ("ID", "withdraw a message that has not been delivered yet"),
     "interrupt": ("[NAME]", "stop what an agent is doing"),
     "screen": ("[NAME]", "look at an agent's screen, beside the traffic"),
     "find": ("WORDS", "search all messages"),
     "only": ("[NAME]", "show the traffic of one agent, or of all again"),
     "whole": ("", "show messages in full, or a line of each"),
-    "agents": ("[WORDS]", "list the agents that have these words, or all"),
-    "items": ("", "list what waits for you"),
-    "help": ("", "the keys and verbs"),
+    "agents": ("[WORDS]", "list only the agents that have these words, or all again"),
+    "items": ("", "show what waits for you, one after the other"),
+    "help": ("", "the keys and commands"),
     "quit": ("", "leave; agents run on"),
 }
 #: Other words for them.
