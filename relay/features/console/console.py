@@ -304,7 +304,11 @@ class FullScreen:
                 def pressed(event: KeyPressEvent) -> None:
                     # What stood on the screen when a key was pressed, the person has seen.
                     self._link.read(self._panes.painted.seen)
+                    item = state.answering
                     do()
+                    if item and item != state.answering:
+                        # What was typed for it must reach neither the next one nor an agent.
+                        self._buffer.reset()
 
                 for name in names:
                     keys.add(name, eager=True)(pressed)
@@ -357,7 +361,7 @@ class FullScreen:
         self._state.pan = max(0, min(self._state.pan + columns, most))
 
     def _back(self) -> None:
-        """A command that is typed goes first; a message stays."""
+        """A command that is typed goes first; a message stays, an answer does not."""
         text = self._buffer.text
         if text.startswith(_CHOOSING):
             self._stop_choosing()

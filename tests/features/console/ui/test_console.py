@@ -129,7 +129,9 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_match(r"^\? Bob wants: .*rm -rf build")
         console.type(CTRL_R)
         console.wait_match(r"── Bob wants ─+\n(.*\n)*answer Bob>")
-        console.type(DOWN + DOWN)
+        console.type("yes" + ESC)
+        console.wait_match("to Bob>$")  # an answer is no message
+        console.type(CTRL_R + DOWN + DOWN)
         console.wait_match(r"> no  (.*\n)*answer Bob> no$")
         console.type(" not on a Friday\r")
         asks.join(20)
