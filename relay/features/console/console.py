@@ -286,6 +286,7 @@ class FullScreen:
             self._state.say("leave? Enter: yes, agents run on; or type on")
         elif buffer.text:
             self._state.say("")
+        self._state.typed = buffer.text
         if buffer.text.startswith(_CHOOSING):
             self._state.wanted = visible(buffer.text.removeprefix(_CHOOSING))
 
@@ -303,7 +304,11 @@ class FullScreen:
                 def pressed(event: KeyPressEvent) -> None:
                     # What stood on the screen when a key was pressed, the person has seen.
                     self._link.read(self._panes.painted.seen)
+                    item = state.answering
                     do()
+                    if item and item != state.answering:
+                        # What was typed for it must reach neither the next one nor an agent.
+                        self._buffer.reset()
 
                 for name in names:
                     keys.add(name, eager=True)(pressed)
@@ -342,8 +347,10 @@ class FullScreen:
                 self._buffer.complete_next()
             else:
                 self._buffer.complete_previous()
-        else:
+        elif not self._state.answering:
             self._state.choose(step, time.time_ns() // 1_000_000)
+        elif choice := self._state.choice(self._buffer.text, step):
+            self._begin(choice)
 
     def _begin(self, verb: str) -> None:
         self._buffer.text = verb
@@ -354,7 +361,7 @@ class FullScreen:
         self._state.pan = max(0, min(self._state.pan + columns, most))
 
     def _back(self) -> None:
-        """A command that is typed goes first; a message stays."""
+        """A command that is typed goes first; a message stays, an answer does not."""
         text = self._buffer.text
         if text.startswith(_CHOOSING):
             self._stop_choosing()

@@ -97,6 +97,7 @@ class ConsoleState:
         self.chosen = ""
         #: The item that what is typed answers, "" for none.
         self.answering = ""
+        self.typed = ""
         #: What is beside the traffic: "", screen (of the chosen agent), help.
         self.beside = ""
         self.screen: list[list[tuple[str, str]]] = []  # rows of (style, text)
@@ -373,6 +374,18 @@ class ConsoleState:
         """Show this item in full; what is typed answers it. "": none."""
         self.answering, self.page = item_id, 0
 
+    def choice(self, typed: str, step: int) -> str:
+        """``typed`` with the next choice of the item that is answered in it, or the one before; ""
+        where there is none, or where something else is typed."""
+        item = self.items.get(self.answering, {})
+        keys = [str(one["key"]) for one in item.get("choices") or ()]
+        key, space, note = typed.partition(" ")
+        if not keys or (typed and key not in keys):
+            return ""
+        focus = item.get("chosen")
+        at = keys.index(key) if typed else -1 if focus is None else focus
+        return keys[max(0, min(at + step, len(keys) - 1))] + space + note
+
     def open_chosen(self) -> None:
         """What the chosen agent asks, or else its screen."""
         if self.answering or not self.chosen:
@@ -437,7 +450,7 @@ class ConsoleState:
 
     def tell(self, error: RelayError) -> None:
         """Say what went wrong, and what to do next."""
-        self.say(f"{error.message}; {error.hint}" if error.hint else error.message, failed=True)
+        self.say(f"{error.message} ({error.hint})" if error.hint else error.message, failed=True)
 
 
 def about(row: Json) -> str:

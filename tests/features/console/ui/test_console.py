@@ -129,7 +129,11 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_match(r"^\? Bob wants: .*rm -rf build")
         console.type(CTRL_R)
         console.wait_match(r"── Bob wants ─+\n(.*\n)*answer Bob>")
-        console.type("no not on a Friday\r")
+        console.type("yes" + ESC)
+        console.wait_match("to Bob>$")  # an answer is no message
+        console.type(CTRL_R + DOWN + DOWN)
+        console.wait_match(r"> no  (.*\n)*answer Bob> no$")
+        console.type(" not on a Friday\r")
         asks.join(20)
         assert (decided[0]["granted"], decided[0]["note"]) == (False, "not on a Friday")
         console.wait_match("to Bob>$")
@@ -177,7 +181,7 @@ def test_where_nothing_can_be_drawn_it_says_what_to_use(
     assert main(["console"]) == 2
     assert "relay watch prints what happens" in capsys.readouterr().err
     assert main(["console", "--plain"]) == 2
-    assert "no option --plain any more" in (told := capsys.readouterr().err)
+    assert "the option --plain is gone" in (told := capsys.readouterr().err)
     assert "relay watch" in told
     argv = ["env", "TERM=dumb", *RELAY]
     with Terminal(argv=argv, env=dict(os.environ), cwd=tmp_path) as terminal:
