@@ -175,6 +175,7 @@ class FullScreen:
         self._panes = _Panes(state)
         self._news = asyncio.Event()
         self._fault: BaseException | None = None
+        self._draft = ""  # of a message, while a command is typed
         self._began = self._took = 0.0  # CPU seconds: of the last painting
         self._buffer = Buffer(
             completer=_Words(state, verbs),
@@ -287,6 +288,8 @@ class FullScreen:
         elif buffer.text:
             self._state.say("")
         self._state.typed = buffer.text
+        if not buffer.text.startswith("/"):
+            self._draft = ""
         if buffer.text.startswith(_CHOOSING):
             self._state.wanted = visible(buffer.text.removeprefix(_CHOOSING))
 
@@ -350,11 +353,17 @@ class FullScreen:
         elif not self._state.answering:
             self._state.choose(step, time.time_ns() // 1_000_000)
         elif choice := self._state.choice(self._buffer.text, step):
-            self._begin(choice)
+            self._write(choice)
 
-    def _begin(self, verb: str) -> None:
-        self._buffer.text = verb
-        self._buffer.cursor_position = len(verb)
+    def _begin(self, command: str) -> None:
+        """Begin a command; a message that is being typed comes back after it."""
+        if not self._buffer.text.startswith("/"):
+            self._draft = self._buffer.text
+        self._write(command)
+
+    def _write(self, text: str) -> None:
+        self._buffer.text = text
+        self._buffer.cursor_position = len(text)
 
     def _pan(self, columns: int) -> None:
         most = self._panes.painted.pan_max
@@ -366,7 +375,7 @@ class FullScreen:
         if text.startswith(_CHOOSING):
             self._stop_choosing()
         elif text.startswith("/") or text == "q":
-            self._buffer.reset()
+            self._write(self._draft)
             self._state.say("")
         elif self._buffer.complete_state:
             self._buffer.cancel_completion()
@@ -374,7 +383,7 @@ class FullScreen:
             self._state.back()
 
     def _stop_choosing(self) -> None:
-        self._buffer.reset()
+        self._write(self._draft)
         self._state.wanted = ""
 
     def _empty_or_leave(self) -> None:
@@ -418,6 +427,9 @@ class FullScreen:
                 state.say(f"{why}. /screen {name} shows it", failed=True)
             case RelayVerb():
                 self._link.spawn(self._run(asked))
+        if self._draft:
+            self._write(self._draft)
+            return True
         return False
 
     def _local(self, asked: OwnVerb) -> None:

@@ -159,10 +159,13 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_for("→ Bob: are you there?")
 
         # Agents are listed by what is typed, and none is attached to that has its own terminal.
-        console.type(CTRL_G + "nobody")
+        console.type("for whom? " + CTRL_G + "nobody")
         console.wait_for("none has nobody")
         console.type(ESC)
-        console.wait_match(r"▸Bob (.*\n)*to Bob>$")
+        console.wait_match(r"▸Bob (.*\n)*to Bob> for whom\?$")  # what was typed comes back
+        console.type(CTRL_G + "bo\r")
+        console.wait_match(r"1 of 1 agent: bo(.*\n)*to Bob> for whom\?$")
+        console.type(CTRL_C)
         console.type("/attach\r")
         console.wait_for("Bob has a terminal of its own")
 
