@@ -251,6 +251,12 @@ class FullScreen:
 
     def _changed(self, now: bool) -> None:
         if now:
+            state = self._state
+            if state.unsent and not self._buffer.text:
+                told = state.notice, state.failed
+                self._write(state.unsent)
+                state.notice, state.failed = told
+            state.unsent = ""
             self._app.invalidate()
         else:
             self._news.set()
@@ -417,6 +423,7 @@ class FullScreen:
                 state.beside = "" if state.beside == "help" else state.beside
                 if asked.op == SEND:
                     state.newest()
+                    state.sent = buffer.text
                 self._link.ask(asked)
             case OwnVerb():
                 self._local(asked)

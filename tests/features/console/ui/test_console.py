@@ -169,7 +169,10 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.type("/attach\r")
         console.wait_for("Bob has a terminal of its own")
 
-        console.type("half a line" + CTRL_C)
+        # A message that nobody got is not lost.
+        console.type("@Bbo are you there?\r")
+        console.wait_match(r"nobody is called Bbo(.*\n)*to Bob> @Bbo are you there\?$")
+        console.type(CTRL_C + "half a line" + CTRL_C)
         console.wait_match("to Bob>$")
         console.type(CTRL_C)
         console.wait_end()
