@@ -11,7 +11,7 @@ from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, RelayError, UsageError
 from relay.core.processes import wrapped
-from relay.core.visible import visible
+from relay.core.visible import cells, cut, visible, without_gaps
 from relay.protocol.agent_ops import ASK
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item, is_yes_or_no
 
@@ -93,9 +93,11 @@ def peek_verb(options: Options) -> int:
     if options.json:
         output.as_json(shown)
     elif options.color:
-        output.styled(_without_end(shown["spans"]))
+        rows = _without_end(shown["spans"])
+        output.styled([[(cells(text), style) for text, style in row] for row in rows])
     else:
-        output.lines("\n".join(_without_end(shown["lines"])))
+        rows = [cells(row).rstrip() for row in _without_end(shown["lines"])]
+        output.lines("\n".join(_for_terminal(rows)))
     return 0
 
 
@@ -162,11 +164,11 @@ def show_items(rows: list[Item]) -> None:
             _print_whole(f"  {mark} ", f"{one['key']}: {one['label']}", width, "    ")
 
 
-def show_questions(names: list[str]) -> None:
-    """What these agents ask now. On a terminal the person answers it there, or later; elsewhere it
-    is said how. Nothing is shown where an agent asks for it."""
+def show_questions(names: list[str]) -> bool:
+    """Show what these agents ask now; whether they ask anything. On a terminal the person answers
+    it there, or later; elsewhere it is said how. Nothing is shown where an agent asks for it."""
     if wrapped():
-        return
+        return False
     lower = {name.lower() for name in names}
     asked = set[str]()
     here = sys.stdin.isatty() and sys.stdout.isatty()
@@ -181,6 +183,7 @@ def show_questions(names: list[str]) -> None:
         keys = " or ".join(one["key"] for one in item["choices"]) or "CHOICE"
         if not (here and _answered_here(item, keys)):
             output.note(f"{item['agent']} asks: relay answer {item['agent']} {keys}")
+    return bool(asked)
 
 
 def _answered_here(item: Item, keys: str) -> bool:
@@ -264,8 +267,7 @@ def answer_verb(options: Options) -> int:
     for one in answers:
         one["item"] = _elsewhere(one["item"], machine)
     if options.json:
-        shown = [{key: one[key] for key in one if key not in ("n", "ok")} for one in answers]
-        output.as_json(shown[0] if single else shown)
+        output.as_json(answers[0] if single else answers)
         return 0
     for one in answers:
         _tell_answer(one, "" if single else f"{one['item']['id'][-8:]}  ")
@@ -331,6 +333,16 @@ def ask(name: str, kind: str, asked: Json, patience: float = _PATIENCE) -> Json:
     )
     found: Json = said["response"]
     return found
+
+
+def _for_terminal(rows: list[str]) -> list[str]:
+    """On a terminal: rules that are no wider than it is, and one blank row for the gap above an
+    input line at the screen's bottom."""
+    columns = table.columns()
+    if columns is None:
+        return rows
+    rows = [cut(row, columns, "") if len(set(row.strip())) == 1 else row for row in rows]
+    return [rows[n] for n in without_gaps(rows)]
 
 
 def _without_end(rows: list[Any]) -> list[Any]:

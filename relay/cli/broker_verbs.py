@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import plistlib
 import sys
 import time
 from contextlib import suppress
@@ -240,4 +239,6 @@ def launchd(home: Home) -> tuple[str, str, str]:
         "KeepAlive": True,
         "ThrottleInterval": _AGAIN,
     }
+    import plistlib  # which imports much
+
     return path, plistlib.dumps(wanted).decode(), f"launchctl load -w {path}"

@@ -71,7 +71,7 @@ def _run(argv: list[str]) -> int:
     if verb in ("", "-h", "--help"):
         from relay.cli.table import prose
 
-        prose(help_text())
+        prose(help_text(), titles=True)
         return 0 if verb else EXIT_USAGE
     if verb == "--version":
         from relay.core.build import build
@@ -101,14 +101,14 @@ def unknown_verb(verb: str) -> UsageError:
         top.add_argument("--version", action="store_true")
         return top.unknown_option(verb.partition("=")[0])
     if verb.lower() in GONE:
-        return UsageError(f"there is no verb {verb!r} any more", hint=GONE[verb.lower()])
+        return UsageError(f"relay {verb.lower()} is gone", hint=GONE[verb.lower()])
     meant = {**MEANT, **ALIASES}
     if verb.lower() in meant:
         hint = f"did you mean relay {meant[verb.lower()]}?"
-        return UsageError(f"there is no verb {verb!r}", hint=hint)
+        return UsageError(f"{verb!r} is not a relay command", hint=hint)
     close = nearest(verb, every())
-    hint = f"did you mean relay {close}?" if close else "relay help lists the verbs"
-    return UsageError(f"there is no verb {verb!r}", hint=hint)
+    hint = f"did you mean relay {close}?" if close else "relay help lists the commands"
+    return UsageError(f"{verb!r} is not a relay command", hint=hint)
 
 
 def _report(error: RelayError, in_json: bool) -> int:

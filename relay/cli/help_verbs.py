@@ -18,27 +18,26 @@ from relay.cli import door, output
 from relay.cli.parser import Parser
 from relay.cli.table import prose
 from relay.cli.verbs import ALIASES, MEANINGS_OF_STATUS, every, group_of, help_text, is_verb, verb
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, UsageError, nearest
 from relay.core.paths import Home
 from relay.protocol.agent_ops import AGENTS
 
 SHELLS = ("bash", "zsh", "fish")
-#: Of the words that arguments have as ``offers``, "verbs" are relay's own and "commands" the
-#: shell's; for these and those of features a script asks ``relay completions``.
+#: Of the words that arguments have as ``offers``, "verbs" and "shells" are relay's own and
+#: "commands" the shell's; for these and those of features a script asks ``relay completions``.
 _AGENTS = "names"
 _HEAD = """\
-# Reference: the verbs
+# Reference: the commands
 
-Every verb of `relay` with what it takes. `relay help VERB` prints the same in a terminal, and
-`relay help --man FOLDER` writes it as manual pages. This page is made from the verbs themselves:
-`relay help --all` prints it.
+Every command of `relay` with what it takes. `relay COMMAND --help` prints the same in a terminal,
+and `relay help --man FOLDER` writes it as manual pages. This page is made by `relay help --all`.
 """
 
 
 def add(verbs: Parser) -> None:
     said = verb(verbs, "help", "relay help\n  relay help send\n  relay help hooks list")
     said.add_argument(
-        "words", nargs="*", metavar="VERB", offers="verbs", help="the verb to explain"
+        "words", nargs="*", metavar="COMMAND", offers="verbs", help="the command to explain"
     )
     said.add_argument("--all", action="store_true", help="the whole reference, as Markdown")
     said.add_argument("--man", metavar="FOLDER", help="write manual pages into FOLDER/man1")
@@ -52,9 +51,9 @@ def add(verbs: Parser) -> None:
     )
     script.add_argument(
         "shell",
-        choices=(*SHELLS, _AGENTS, *door.tables("NAMES")),
         metavar="SHELL",
-        help=", ".join(SHELLS),
+        offers="shells",
+        help="bash, zsh or fish",
     )
     script.set_defaults(run=completions_verb)
 
@@ -70,22 +69,33 @@ def help_verb(options: Any) -> int:
                 output.data(line)
         return 0
     if not options.words:
-        prose(help_text())
+        prose(help_text(), titles=True)
         return 0
     name = ALIASES.get(options.words[0], options.words[0])
     if not is_verb(name):
         from relay.cli.command_line import unknown_verb
 
         raise unknown_verb(name)
-    asked = group_of(name).verbs[name].parse([*options.words[1:], "--help"])
-    status: int = asked.run(asked)
-    return status
+    parser = group_of(name).verbs[name]
+    for word in options.words[1:]:
+        parser = parser.verb(word)
+    return parser.print_help()
 
 
 def completions_verb(options: Any) -> int:
     """``relay completions SHELL``: the script on stdout."""
     if options.shell not in SHELLS:
-        for name in _names(options.shell):
+        tables = door.tables("NAMES")
+        if options.shell not in (_AGENTS, *tables):
+            close = nearest(options.shell, SHELLS)
+            said = f"relay has no completions for {options.shell!r}"
+            hint = f"did you mean {close}?" if close else f"it has them for {', '.join(SHELLS)}"
+            raise UsageError(said, hint=hint)
+        try:
+            names = list(tables[options.shell]()) if options.shell in tables else _agents()
+        except (RelayError, OSError):
+            names = []  # at a tab nobody wants to read why
+        for name in names:
             output.data(name)
         return 0
     makers = {"bash": _bash, "zsh": _zsh, "fish": _fish}
@@ -94,14 +104,9 @@ def completions_verb(options: Any) -> int:
     return 0
 
 
-def _names(asked: str) -> list[str]:
-    try:
-        if asked != _AGENTS:
-            return list(door.tables("NAMES")[asked]())
-        with connect(Home.from_env(), start=False) as client:
-            return [one["name"] for one in client.request(AGENTS)["agents"]]
-    except (RelayError, OSError):
-        return []  # at a tab nobody wants to read why
+def _agents() -> list[str]:
+    with connect(Home.from_env(), start=False) as client:
+        return [one["name"] for one in client.request(AGENTS)["agents"]]
 
 
 class _Place:
@@ -117,8 +122,9 @@ class _Place:
                 self.options.append((name, str(one.how.get("help") or ""), not one.flag))
             if not one.names:
                 offers = one.how.get("offers", "")
-                self.words += every() if offers == "verbs" else one.how.get("choices") or ()
-                self.names = self.names or ("" if offers == "verbs" else offers)
+                own = list(every()) if offers == "verbs" else SHELLS if offers == "shells" else ()
+                self.words += own or one.how.get("choices") or ()
+                self.names = self.names or ("" if own else offers)
 
     @property
     def all(self) -> list[str]:

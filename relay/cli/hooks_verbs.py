@@ -6,7 +6,7 @@ import json
 import os
 import time
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relay.broker.client import connect, request
 from relay.broker.hookcall import fire
@@ -14,7 +14,7 @@ from relay.cli import door, output, table
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
 from relay.config.load import LoadedConfig, load_for_session
-from relay.core.errors import EXIT_FAILED, NotFound, UsageError
+from relay.core.errors import EXIT_FAILED, NotFound, UsageError, did_you_mean
 from relay.core.ids import new_ulid
 from relay.core.message import QueueMode
 from relay.core.paths import Home
@@ -28,11 +28,17 @@ from relay.hooks.events import (
 )
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import HookDefinition
+from relay.hooks.registry import split_pattern
 from relay.protocol.agent_ops import HOOK_LOG
+
+if TYPE_CHECKING:
+    from relay.hooks.context import Context, Identity
+    from relay.hooks.run_functions import FunctionRunner
 
 Json = dict[str, Any]
 
 _HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED", "FILE")
+_PLAIN = {"KIND": "function", "MATCHER": "*", "PRIORITY": 0, "TRUSTED": "yes"}
 _LOG_HEAD = ("TIME", "AGENT", "EVENT", "ID", "HOOK", "MS", "RESULT")
 #: What an event is about that does not say it: the fields that are left out of ``--input``.
 _USUAL: dict[HookEventName, dict[str, Any]] = {
@@ -51,6 +57,7 @@ def add(verbs: Parser) -> None:
         "hooks",
         "relay hooks list\n"
         '  relay hooks test before_tool --input \'{"tool_name": "Bash"}\'\n'
+        '  relay hooks test @deploy:staging "Release v1.2.3"\n'
         '  relay hooks fire Alice before_tool --input \'{"tool_name": "Bash"}\'\n'
         "  relay hooks log --failed",
     )
@@ -62,11 +69,12 @@ def add(verbs: Parser) -> None:
 
     test = own.add_parser(
         "test",
-        help="run the hooks for a made-up event",
-        description="Run the hooks for a made-up event, and show what would "
-        "follow. The hooks really run; what functions send or inject is only shown.",
+        help="run the hooks for a made-up event, or the handlers of a pattern",
+        description="Run the hooks for a made-up event, or the handlers of a pattern, and show "
+        "what would follow. They really run; what functions send or inject is only shown.",
     )
-    _event(test)
+    _event(test, "before_tool, session_start …, or a pattern: @deploy:staging")
+    test.add_argument("text", nargs="?", metavar="TEXT", help="what follows a pattern")
     _common(test)
     _path(test)
     test.set_defaults(run=run_test)
@@ -101,8 +109,8 @@ def add(verbs: Parser) -> None:
         add_parts("hooks", own)
 
 
-def _event(parser: Parser) -> None:
-    parser.add_argument("event", metavar="EVENT", help="before_tool, session_start …")
+def _event(parser: Parser, known: str = "before_tool, session_start …") -> None:
+    parser.add_argument("event", metavar="EVENT", help=known)
     parser.add_argument("--input", metavar="JSON", default="{}", help="the event's fields")
 
 
@@ -135,7 +143,13 @@ def run_list(options: Options) -> int:
     if not hooks and not found:
         output.note("no hook is registered: see docs/hooks.md, or relay init")
     if hooks:
-        table.table(_HEAD, [_cells(hook) for hook in hooks], width=table.columns())
+        rows = [_cells(hook) for hook in hooks]
+        # What is as it usually is takes no room.
+        shown = [
+            n for n, name in enumerate(_HEAD) if {row[n] for row in rows} != {_PLAIN.get(name)}
+        ]
+        cut = [tuple(row[n] for n in shown) for row in rows]
+        table.table([_HEAD[n] for n in shown], cut, width=table.columns())
     for rows, head, cells in others:
         if rows:
             table.table(head, cells, width=table.columns())
@@ -185,15 +199,7 @@ def _cells(hook: HookDefinition) -> tuple[object, ...]:
     matcher = hook.matcher or "*"
     trusted = "yes" if hook.trusted else "no: relay trust"
     where = (hook.event.registration, name, hook.kind, matcher)
-    return *where, hook.priority, hook.on_failure.value, trusted, _place(hook.source)
-
-
-def _place(path: str) -> str:
-    """A file as a person would write it here."""
-    here, home = os.getcwd() + os.sep, os.path.expanduser("~") + os.sep
-    if path.startswith(here):
-        return path.removeprefix(here)
-    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
+    return *where, hook.priority, hook.on_failure.value, trusted, output.short_path(hook.source)
 
 
 def _log_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -222,6 +228,12 @@ def _log_cells(row: dict[str, Any]) -> tuple[object, ...]:
 
 def run_test(options: Options) -> int:
     """Run the hooks for a made-up event; nothing is sent or injected."""
+    if options.event.startswith("@"):
+        return _test_pattern(options)
+    if options.text is not None:
+        raise UsageError(
+            "an event has no text", hint="a pattern begins with @: relay hooks test @deploy:staging"
+        )
     try:
         event = event_name(options.event)
     except RegistrationError as error:
@@ -237,6 +249,54 @@ def run_test(options: Options) -> int:
     import asyncio
 
     return _shown_test(asyncio.run(_fire(loaded, event, fields)), options)
+
+
+def _test_pattern(options: Options) -> int:
+    """Run the handlers of one match, and show what each said."""
+    import asyncio
+
+    loaded = applying(options)
+    namespace, target = split_pattern(options.event)
+    if not loaded.registry.select(namespace, target):
+        known = [f"@{one.namespace}:{one.target}" for one in loaded.registry.patterns()]
+        raise UsageError(
+            f"nothing handles {options.event}",
+            hint=did_you_mean(options.event, known) or "no pattern is registered",
+        )
+    rows = asyncio.run(_match(loaded, namespace, target, options.text or ""))
+    if options.json:
+        output.as_json(rows)
+    for row in () if options.json else rows:
+        word = "ok" if row["success"] else "failed"
+        output.data(f"{row['handler']}: {word} ({row['duration']:.3f} s)")
+        if row["error"]:
+            output.data(f"  error: {row['error']}")
+        for text in row["inject"]:
+            output.data(f"inject: {text}")
+        for asked in row["asked"]:
+            output.data(f"asked: {json.dumps(asked, ensure_ascii=False)}")
+    return 0 if all(row["success"] for row in rows) else EXIT_FAILED
+
+
+async def _match(loaded: LoadedConfig, namespace: str, target: str, text: str) -> list[Json]:
+    actions, _, context, functions = _dry_run(loaded)
+    try:
+        outcomes = await functions.run_pattern(namespace, target, text, context)
+    finally:
+        await functions.close()
+    rows = [
+        {
+            "handler": one.handler,
+            "success": one.ok,
+            "error": one.error,
+            "duration": one.duration,
+            "inject": list(one.result.inject) if one.result else [],
+            "asked": list[Json](),
+        }
+        for one in outcomes
+    ]
+    rows[-1]["asked"] = actions.asked
+    return rows
 
 
 def run_fire(options: Options) -> int:
@@ -344,21 +404,31 @@ class _DryActions:
         return new_ulid(time.time_ns() // 1_000_000), future
 
 
-async def _fire(
-    loaded: LoadedConfig, event: HookEventName, fields: dict[str, Any]
-) -> dict[str, Any]:
+def _dry_run(
+    loaded: LoadedConfig,
+) -> tuple[_DryActions, Identity, Context, FunctionRunner]:
+    """What functions get, and who calls them, where nothing that they ask for is done."""
     # Imported on use: what lists hooks must not pay for the engine.
     from relay.hooks.context import Context, Identity
     from relay.hooks.run_functions import FunctionRunner
+
+    actions, task = _DryActions(), loaded.settings.task
+    identity = Identity("test", "test", "dry-run", os.getcwd(), dict(os.environ), task)
+    functions = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
+    return actions, identity, Context(identity, actions), functions
+
+
+async def _fire(
+    loaded: LoadedConfig, event: HookEventName, fields: dict[str, Any]
+) -> dict[str, Any]:
     from relay.session.session_hooks import SessionConfig, make_engine
 
-    actions = _DryActions()
-    task = loaded.settings.task
-    identity = Identity("test", "test", "dry-run", os.getcwd(), dict(os.environ), task)
-    context = Context(identity, actions)
-    functions = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
+    actions, identity, context, functions = _dry_run(loaded)
     engine = make_engine(
-        SessionConfig(identity, context, None), loaded.registry, functions, env=dict(os.environ)
+        SessionConfig(identity, context, None),
+        loaded.registry,
+        functions,
+        env=dict(os.environ),
     )
     try:
         result = await engine.fire(event, fields)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from relay.broker.client import BrokerClient, connect, request
-from relay.cli import door, output, table
+from relay.cli import output, table
 from relay.cli.output import Json
 from relay.cli.parser import Parser, count, moment
 from relay.cli.verbs import verb
@@ -26,6 +25,10 @@ from relay.protocol.message_ops import (
     InboxRows,
     MessageRow,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _UNDELIVERED = ("failed", "cancelled")
 _DELIVERY = (
@@ -266,6 +269,8 @@ def show_verb(options: Any) -> int:
         lines += [(name, shown[name]) for name in of_channel]
         for one in shown["files"]:
             lines.append(("file", f"{one['path']}  {one['name']}, {one['size']} bytes"))
+    from relay.cli import door  # which imports much
+
     for _, event_lines in door.given("event_lines"):
         lines += event_lines(shown)
     table.fields(lines)

@@ -43,6 +43,14 @@ def iso(ms: int | None) -> str | None:
     return time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(ms // 1000)) + f"{ms % 1000:03d}Z"
 
 
+def short_path(path: str) -> str:
+    """A path as a person would write it here: from the current folder, or from ~."""
+    here, home = os.getcwd() + os.sep, os.path.expanduser("~") + os.sep
+    if path.startswith(here):
+        return path.removeprefix(here)
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
+
+
 def shaped(row: Mapping[str, Any], names: Iterable[str]) -> Json:
     """These fields of a row, as scripts rely on them: ``created_at`` is its ``created_ms``."""
     return {
@@ -131,6 +139,15 @@ def _pieces(pieces: Iterable[tuple[str, str]]) -> None:
 def _write(text: str) -> None:
     with writing():
         sys.stdout.write(text + "\n")
+
+
+def headed(line: str) -> None:
+    """One line of relay's own help on stdout; titles are bold where that may be."""
+    title, colon, rest = line.partition(":")
+    if colon and title[:1] != " " and (not rest or title == "usage") and coloured():
+        line = f"\x1b[{SGR['bold']}m{title}:\x1b[0m{rest}"
+    with writing():
+        sys.stdout.write(line + "\n")
 
 
 def flush() -> None:

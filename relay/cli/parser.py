@@ -11,7 +11,6 @@ from relay.core.errors import UsageError, nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
 #: ``--wait`` without a number. Seconds.
@@ -77,16 +76,17 @@ class _Argument:
         """What ``text`` stands for. Raises UsageError."""
         choices, kind = self.how.get("choices"), self.how.get("type")
         if choices is not None and text not in choices:
-            raise not_among(text, choices, "")
+            close = nearest(text, choices)
+            said = f"{self.shown}: {text!r} is not one of {', '.join(choices)}"
+            raise UsageError(said, hint=f"did you mean {close}?" if close else "")
         if kind is None:
             return text
         try:
             return kind(text)
         except BadValue as error:
-            raise UsageError(f"argument {self.shown}: {error}") from None
+            raise UsageError(f"{self.shown}: {error}") from None
         except ValueError:
-            said = f"argument {self.shown}: invalid {kind.__name__} value: {text!r}"
-            raise UsageError(said) from None
+            raise UsageError(f"{self.shown}: {text!r} is not valid") from None
 
 
 class Parser:
@@ -115,7 +115,6 @@ class Parser:
         self.arguments: list[_Argument] = []
         self._gone: dict[str, str] = {}
         self._defaults: dict[str, Any] = {}
-        self._metavar = ""
         self._dest = ""
         self._alone = ""
 
@@ -132,17 +131,12 @@ class Parser:
         """Values that no word gives, such as ``run``."""
         self._defaults.update(values)
 
-    def add_subparsers(self, *, metavar: str = "", dest: str = "", alone: str = "") -> Parser:
+    def add_subparsers(self, *, dest: str = "", alone: str = "") -> Parser:
         """Make this a group of verbs, which ``add_parser`` adds; ``dest`` names the chosen one.
-        Without ``metavar`` the usage has their names. ``alone`` is the verb that the group's name
-        stands for by itself, and with options only."""
+        ``alone`` is the verb that the group's name stands for by itself, and with options only."""
         self._dest = dest
-        self._metavar = metavar
         self._alone = alone
         return self
-
-    def _verbs_shown(self) -> str:
-        return self._metavar or "|".join(self.verbs)
 
     def add_parser(self, name: str, **how: Any) -> Parser:
         self.verbs[name] = Parser(f"{self.prog} {name}", **how)
@@ -174,15 +168,14 @@ class Parser:
             argument = self._option(name)
             if argument.flag:
                 if equals:
-                    said = f"argument {argument.shown}: ignored explicit argument {text!r}"
-                    raise self._wrong(said)
+                    raise self._wrong(f"{argument.shown} takes no value")
                 values[argument.name] = True
                 continue
             if not equals and "bare" in argument.how:
                 text = argument.how["bare"]
             elif not equals:
                 if at == len(words) or (not self.stops and self._is_option(words[at])):
-                    raise self._wrong(f"argument {argument.shown}: expected one argument")
+                    raise self._wrong(f"{argument.shown} needs a value")
                 text = words[at]
                 at += 1
             if argument.name == "config" and values[argument.name] is not None:
@@ -201,18 +194,25 @@ class Parser:
         if self._alone and (not words or self._is_option(words[0])):
             words = [self._alone, *words]
         if not words:
-            raise self._wrong(f"missing: {self._verbs_shown()}")
+            known = ", ".join(self.verbs)
+            raise UsageError(f"{self.prog} needs a command", hint=f"it has: {known}")
         if self._is_option(words[0]):
             self._option(words[0].partition("=")[0])
-        if words[0] in self._gone:
-            hint = self._gone[words[0]]
-            raise UsageError(f"there is no {self.prog} {words[0]} any more", hint=hint)
-        if words[0] not in self.verbs:
-            raise not_among(words[0], self.verbs, f"{self.prog} --help")
-        options = self.verbs[words[0]].parse(words[1:])
+        options = self.verb(words[0]).parse(words[1:])
         if self._dest:
             setattr(options, self._dest, words[0])
         return options
+
+    def verb(self, name: str) -> Parser:
+        """The verb of this group with this name. Raises UsageError."""
+        if name in self._gone:
+            raise UsageError(f"{self.prog} {name} is gone", hint=self._gone[name])
+        if name not in self.verbs:
+            close = nearest(name, self.verbs)
+            known = f"it has: {', '.join(self.verbs)}" if self.verbs else self._usage_hint()
+            hint = f"did you mean {self.prog} {close}?" if close else known
+            raise UsageError(f"{name!r} is not a command of {self.prog}", hint=hint)
+        return self.verbs[name]
 
     def _is_option(self, word: str) -> bool:
         """A dash begins one, but for numbers and for texts of several words."""
@@ -234,9 +234,10 @@ class Parser:
     def unknown_option(self, name: str) -> UsageError:
         """The error for an option that there is not, with the nearest one as its hint."""
         if name in self._gone:
-            return UsageError(f"there is no option {name} any more", hint=self._gone[name])
+            return UsageError(f"the option {name} is gone", hint=self._gone[name])
         if len(name) == 2:  # -v: every other short option is as near, what it abbreviates is not
-            starts = (option for option in self._options() if option.startswith(f"-{name}"))
+            begin = f"-{name.lower()}"
+            starts = (option for option in self._options() if option.startswith(begin))
             close = next(starts, None)
         else:
             close = nearest(name, self._options())
@@ -268,10 +269,12 @@ class Parser:
                 known = argument.how.get("help", "") if "choices" in argument.how else ""
                 missing.append(f"{argument.shown} ({known})" if known else argument.shown)
         if missing:
-            raise self._wrong(f"missing: {', '.join(missing)}")
+            verb = "is" if len(missing) == 1 else "are"
+            said = f"{' and '.join(missing)} {verb} missing"
+            raise UsageError(said, hint=self._usage_hint())
         if plain:
             takes_text = any(argument.shown == "TEXT" for argument in wanted)
-            text = "put a text of several words into quotes"
+            text = "put quotes around a text of several words"
             hint = text if takes_text else f"{self.prog} --help"
             for argument in self.arguments:
                 if "spare" in argument.how:  # what a word too many was most likely meant for
@@ -289,21 +292,25 @@ class Parser:
         except UsageError as error:
             raise UsageError(error.message, hint=error.hint or f"{self.prog} --help") from None
 
+    def _usage_hint(self) -> str:
+        return f"usage: {' '.join(self.usage())}"
+
     def _wrong(self, text: str) -> UsageError:
         return UsageError(text, hint=f"{self.prog} --help")
 
     # -- help
 
     def usage(self) -> list[str]:
-        """How it is written: the name, and each word and option."""
-        words = [] if not self.verbs else [self._verbs_shown(), "…"]
+        """How it is written: the name, and each word."""
+        group = "[COMMAND …]" if self._alone else "COMMAND …"
+        words = [group] if self.verbs else []
         for one in self.arguments:
-            if one.names:
-                words.append(f"[{one.form}]")
-                continue
             many = one.how.get("nargs")
             form = f"{one.shown} …" if many in ("*", "+") else one.shown
-            words.append(form if many in (None, "+") else f"[{form}]")
+            if not one.names:
+                words.append(form if many in (None, "+") else f"[{form}]")
+        if any(one.names for one in self.arguments):
+            words.insert(0 if self.stops else len(words), "[options]")
         return [self.prog, *words]
 
     def taken(self) -> list[tuple[str, str]]:
@@ -322,45 +329,35 @@ class Parser:
         """The help, in lines of at most ``width`` columns."""
         import textwrap
 
-        lines, indent = ["usage:"], " " * min(len(f"usage: {self.prog} "), width // 2)
-        for word in self.usage():
-            if len(f"{lines[-1]} {word}") > width:
-                lines.append(f"{indent}{word}")
-            else:
-                lines[-1] += f" {word}"
-        if self.examples:
-            lines += ["", "examples:", *(f"  {line}" for line in self.examples)]
+        lines = list[str]()
         for paragraph in self.description.split("\n\n"):
-            lines += ["", *textwrap.wrap(paragraph, width)]
+            lines += [*textwrap.wrap(paragraph, width), ""]
+        lines += textwrap.wrap(f"usage: {' '.join(self.usage())}", width, subsequent_indent="  ")
         taken = self._verb_rows()
         words = [(one.form, one.how.get("help", "")) for one in self.arguments if not one.names]
         options = [(one.form, one.how.get("help", "")) for one in self.arguments if one.names]
-        options.append(("-h, --help", "show this help message and exit"))
+        options.append(("-h, --help", "show this help"))
         column = min(_FORM_COLUMNS, 4 + max(len(form) for form, _ in taken + words + options))
-        for title, rows in (("verbs:", taken), ("arguments:", words), ("options:", options)):
+        for title, rows in (("commands:", taken), ("arguments:", words), ("options:", options)):
             lines += ["", title] if rows else []
             for form, text in rows:
                 below = textwrap.wrap(text, max(_FORM_COLUMNS, width - column))
                 beside = len(form) + 4 <= column and below
                 lines.append(f"  {form:<{column - 2}}{below.pop(0)}" if beside else f"  {form}")
                 lines += [" " * column + line for line in below]
+        if self.examples:
+            lines += ["", "examples:", *(f"  {line}" for line in self.examples)]
         return "\n".join(lines) + "\n"
 
     def print_help(self) -> int:
         import shutil
-        import sys
+
+        from relay.cli.output import headed
 
         width = shutil.get_terminal_size((_WIDTH, 24)).columns
-        sys.stdout.write(self.help_text(max(_FORM_COLUMNS * 2, width - 2)))
+        for line in self.help_text(max(_FORM_COLUMNS * 2, width - 2)).splitlines():
+            headed(line)
         return 0
-
-
-def not_among(word: str, known: Iterable[str], otherwise: str) -> UsageError:
-    """The error for a word that is not one of ``known``, with the nearest of them as its hint."""
-    known = list(known)
-    close = nearest(word, known)
-    hint = f"did you mean {close}?" if close else otherwise
-    return UsageError(f"{word!r} is not one of {', '.join(known)}", hint=hint)
 
 
 # -- types of arguments
@@ -375,7 +372,7 @@ def wait_seconds(text: str) -> float:
     plain = number.replace(".", "", 1).isdecimal() and number[:1] != "." and number[-1:] != "."
     seconds = float(number) * (unit or 1) if plain else -1.0
     if not 0 <= seconds <= 86400:
-        raise BadValue(f"{text!r} is not a number of seconds (30, 1.5, 10m, 2h)")
+        raise BadValue(f"{text!r} is not a duration such as 30 (seconds), 1.5, 10m or 2h")
     return seconds
 
 
@@ -404,7 +401,7 @@ def moment(text: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise BadValue(
-            f"{text!r} is not a time (10m, 2h, 3d, 2026-01-31, 2026-01-31T12:00:00Z)"
+            f"{text!r} is not a time such as 10m (ago), 2h, 3d, 2026-01-31 or 2026-01-31T12:00:00Z"
         ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)

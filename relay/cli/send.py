@@ -94,8 +94,8 @@ def _add_ask(verbs: Parser) -> None:
         'relay ask Bob "which tests fail?"\n'
         '  relay ask --to Bob,Carol --json "how far are you?"\n'
         "  git diff | relay ask Bob -",
-        "Ask an agent, wait until the turn that answers has ended, and print what it said. 0: all"
-        " have answered; 4: one will not; 5: not in time.",
+        "Ask an agent, wait until the turn that answers has ended, and print what it said.\n\n"
+        "Exit status: 0 when all have answered, 4 when one will not, 5 when the time is up.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", offers="names", help="whom you ask")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")

@@ -12,6 +12,7 @@ from relay.broker.client import check_person, request
 from relay.cli import output
 from relay.cli.answer_verbs import show_questions
 from relay.cli.parser import Parser
+from relay.cli.progress import Rows
 from relay.cli.verbs import verb
 from relay.cli.wrap import add_agent_options, check_writable
 from relay.config import names
@@ -86,9 +87,9 @@ def spawn_verb(options: Any) -> int:
         options.command = [options.name, *options.command]
     options.name = options.called or options.name
     if not options.name:
-        raise UsageError("it needs a name", hint="relay spawn Bob -- claude")
+        raise UsageError("NAME and COMMAND are missing", hint="relay spawn Bob -- claude")
     if not options.command:
-        raise UsageError("no COMMAND to run", hint=f"relay spawn {options.name} -- claude")
+        raise UsageError("COMMAND is missing", hint=f"relay spawn {options.name} -- claude")
     check_writable(options)
     words = [f"--{flag}" for flag in FLAGS if getattr(options, flag)]
     for option in OPTIONS:
@@ -98,13 +99,13 @@ def spawn_verb(options: Any) -> int:
                 words += [f"--{option}", os.path.abspath(value) if option in _PATHS else value]
     cwd = os.path.abspath(options.cwd or working_folder())
     wanted = Spawn(options.name, options.command, cwd, tuple(words))
-    made = spawn(home, wanted, wait=None if options.no_wait else READY, **output.speaker())
+    wait = None if options.no_wait else READY
+    with Rows(sys.stderr, {wanted.name: "starting"}, wanted=sys.stderr.isatty()):
+        made = spawn(home, wanted, wait=wait, **output.speaker())
     if options.json:
         output.as_json({"name": made.name, "host": made.pid, "state": made.state})
         return 0
-    if made.state == "blocked":  # the reason is the question, which follows
-        output.note(f"{made.name} asks you something; relay attach {made.name} shows it")
-        show_questions([made.name])
+    if made.state == "blocked" and show_questions([made.name]):
         return 0
     why = f" ({made.reason})" if made.reason else ""
     shows = f"relay attach {made.name} shows it, Ctrl-\\ d leaves it again"

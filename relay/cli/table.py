@@ -106,13 +106,15 @@ def because(row: Mapping[str, object]) -> str | None:
     return f"({row['reason']})" if row["reason"] else None
 
 
-def prose(text: str, under: int = 0) -> None:
+def prose(text: str, under: int = 0, *, titles: bool = False) -> None:
     """Print lines of words; those that are wider than the terminal go on below, indented: by two
-    columns more than they are, or at the column ``under``."""
+    columns more than they are, or at the column ``under``. ``titles``: it is a help, whose titles
+    stand out."""
+    put = output.headed if titles else output.data
     width = columns()
     for line in text.splitlines():
         if width is None or columns_of(line) <= width:
-            output.data(line)
+            put(line)
             continue
         import textwrap
 
@@ -120,7 +122,7 @@ def prose(text: str, under: int = 0) -> None:
         words = textwrap.TextWrapper(width, subsequent_indent=below, break_long_words=False)
         words.break_on_hyphens = False
         for part in words.wrap(line):
-            output.data(part)
+            put(part)
 
 
 def columns() -> int | None:
@@ -157,11 +159,18 @@ def messages(answer: SentRows | HistoryRows, in_json: bool, nothing: str) -> Non
     elif width is None:
         table(_MESSAGES, [_whole(row) for row in rows])
     else:
-        table(
-            _MESSAGES, [_short(row) for row in rows], width=width, remarks=list(map(because, rows))
-        )
+        table(_MESSAGES, [_short(row) for row in rows], width=width, remarks=_once_each(rows))
     if answer["more"]:
         output.note("older ones are left out: --limit N shows more, --since narrows it down")
+
+
+def _once_each(rows: Sequence[MessageRow | HistoryRow]) -> list[str | None]:
+    """The remark on each row; on rows that follow each other with the same one, on the last."""
+    remarks = [because(row) for row in rows]
+    return [
+        one if one != after else None
+        for one, after in zip(remarks, [*remarks[1:], ""], strict=True)
+    ]
 
 
 def conversation(answer: HistoryRows, in_json: bool, nothing: str) -> None:

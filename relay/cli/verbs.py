@@ -14,36 +14,36 @@ from relay.cli.parser import Parser
 #: name -> (module of this folder, what the verb does).
 VERBS = {
     "wrap": ("wrap", "run a program as an agent that others can write to"),
-    "spawn": ("spawn_verbs", "start an agent without a terminal; it outlives this one"),
-    "attach": ("spawn_verbs", "look at a spawned agent's terminal, and type into it"),
+    "spawn": ("spawn_verbs", "start an agent in the background; relay attach shows it"),
+    "attach": ("spawn_verbs", "open a spawned agent's terminal: look, and type"),
     "resume": ("spawn_verbs", "bring agents back after a reboot, each in its last conversation"),
-    "release": ("spawn_verbs", "end an agent cleanly: its hooks run, then TERM, then KILL"),
+    "release": ("spawn_verbs", "end an agent: its hooks run, then TERM, then KILL"),
     "send": ("send", "write to an agent or a person"),
     "ask": ("send", "ask an agent, and print its answer"),
-    "watch": ("watch_verbs", "what happens, as it happens: messages, receipts, agents"),
-    "wait": ("watch_verbs", "wait until an agent is done, blocked or gone, or has answered"),
-    "inbox": ("messages", "messages to you; reading marks them as seen"),
-    "sent": ("messages", "messages you sent, and how far each has got"),
+    "watch": ("watch_verbs", "follow what happens: messages, receipts, agents"),
+    "wait": ("watch_verbs", "wait until an agent is idle, blocked or gone, or has answered"),
+    "inbox": ("messages", "read the messages to you; this marks them as seen"),
+    "sent": ("messages", "list the messages you sent, and how far each has got"),
     "cancel": ("messages", "withdraw a message before it is delivered"),
-    "show": ("messages", "one message and its deliveries"),
-    "history": ("messages", "all messages, oldest first"),
+    "show": ("messages", "show one message and its deliveries"),
+    "history": ("messages", "list or search all messages, oldest first"),
     "ledger": ("ledger_verbs", "query everything stored with SQL, export it, tidy it up"),
-    "peek": ("answer_verbs", "an agent's screen as it is now"),
-    "transcript": ("answer_verbs", "what an agent was asked and said in its last turns"),
-    "items": ("answer_verbs", "what waits for you: agents' questions, approvals, held messages"),
-    "answer": ("answer_verbs", "answer what waits for you: a choice, yes or no"),
+    "peek": ("answer_verbs", "print an agent's screen as it is now"),
+    "transcript": ("answer_verbs", "print what an agent was asked and said in its last turns"),
+    "items": ("answer_verbs", "list what waits for you: questions, approvals, held messages"),
+    "answer": ("answer_verbs", "answer what waits for you: with a choice, yes or no"),
     "interrupt": ("answer_verbs", "stop the turn that an agent is in"),
-    "agents": ("status", "the agents that are running, and those that have ended"),
-    "status": ("status", "the broker and every agent, and what is wrong with them"),
-    "broker": ("broker_verbs", "the background process that stores and delivers messages"),
-    "init": ("init_verb", "write a commented relay.config.py here; --governed: intents"),
+    "agents": ("status", "list the agents: those that run, and those that have ended"),
+    "status": ("status", "show how the agents and the broker are, and what is wrong"),
+    "broker": ("broker_verbs", "manage the background process that stores and delivers messages"),
+    "init": ("init_verb", "write a commented relay.config.py (or relay.yaml) here"),
     "trust": ("config_verbs", "allow a configuration or hook file to run as it is now"),
     "config": ("config_verbs", "show or check the configuration"),
-    "hooks": ("hooks_verbs", "the hooks that apply here: list, test, switch, see how they ran"),
-    "doctor": ("doctor", "what is installed, what works here, what to run next"),
+    "hooks": ("hooks_verbs", "list and test the hooks that apply here, switch them, see their log"),
+    "doctor": ("doctor", "check what is installed, what works here, what to run next"),
     "completions": ("help_verbs", "print the completion script for bash, zsh or fish"),
-    "help": ("help_verbs", "what a verb does, and its options"),
-    "demo": ("demo", "two small wrapped agents talk to each other in this terminal"),
+    "help": ("help_verbs", "explain a command, or print the whole reference"),
+    "demo": ("demo", "watch two small agents talk to each other in this terminal"),
 }
 
 #: The verbs' titles in ``relay --help``. A feature names the one of its verbs in ``GROUP``.
@@ -103,22 +103,23 @@ MEANINGS_OF_STATUS = {
 }
 
 _HELP = """\
-usage: relay            the console: what goes on between agents, live
-       relay VERB …
-
 Wrap command-line agents so that they can talk to each other.
 
-options:
-  -h, --help  show this help message and exit
-  --version   show program's version number and exit
+usage: relay                open the console: agents and messages, live
+       relay COMMAND …
 
 examples:
   relay wrap --name Bob -- claude     run an agent that others can write to
   relay send Bob "run the tests"      write to it from any shell
-  relay send Bob --wait=60 "ready?"   … and wait until Bob has seen it
+  relay ask Bob "which tests fail?"   write, wait, and print the answer
   relay agents                        who is there
   relay inbox --follow                what agents write to you, as it comes
 
+"""
+_OPTIONS = """
+options:
+  -h, --help   show this help
+  --version    show the version
 """
 
 
@@ -135,7 +136,7 @@ def help_text() -> str:
         for name in ALIASES.values()
     }
     also = ", ".join(f"{words} for {name}" for name, words in meant.items())
-    lines += ["", f"Also understood: {also}. relay help VERB tells more."]
+    lines += [_OPTIONS, f"Also understood: {also}. relay COMMAND --help explains a command."]
     return _HELP + "\n".join(lines[1:])
 
 

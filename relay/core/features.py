@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from functools import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 GROUP = "relay.features"
 #: The modules by which parts of relay meet a feature; "": its package.
 PARTS = ("", "settings", "cli", "status_lines", "broker", "session", "start", "tables", "view")
+#: What ``named`` has found.
+_named: dict[tuple[str, str], Any] = {}
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features")
 
 
@@ -105,16 +106,18 @@ def modules(part: str) -> Iterator[FeatureModule]:
             yield module
 
 
-@cache
 def named(table: str, name: str) -> Any:
     """What a feature gives by the name ``name``: a row (module, name in it) of the dictionary
     ``table`` of its package. None: no feature gives it. Raises what its module raises."""
-    for package in modules(""):
-        if row := getattr(package.module, table, {}).get(name):
-            module, attribute = row
-            loaded = importlib.import_module(f"{package.feature.package}.{module}")
-            return getattr(loaded, attribute)
-    return None
+    if (table, name) not in _named:
+        _named[table, name] = None
+        for package in modules(""):
+            if row := getattr(package.module, table, {}).get(name):
+                module, attribute = row
+                loaded = importlib.import_module(f"{package.feature.package}.{module}")
+                _named[table, name] = getattr(loaded, attribute)
+                break
+    return _named[table, name]
 
 
 def unloadable(feature: Feature) -> Iterator[FeatureModule]:

@@ -232,7 +232,8 @@ class FunctionRunner:
             try:
                 outcome.result = call.read(job.value, callee.name)
             except HandlerError as problem:
-                outcome.end, outcome.error = CallEnd.NONSENSE, f"{problem.message}; {problem.hint}"
+                said = problem.message.removeprefix(f"{callee.name} ")  # who, all show beside it
+                outcome.end, outcome.error = CallEnd.NONSENSE, f"{said}; {problem.hint}"
             except BaseException as problem:  # a value of the user's own making may do anything
                 outcome.end = CallEnd.NONSENSE
                 outcome.error = f"it returned what cannot be read: {one_line(problem)}"

@@ -166,5 +166,7 @@ def find_program(command: str, path: str | None) -> str:
             raise CannotRun(f"{command} is a directory", 126, "give a program to run")
     if refused:
         raise CannotRun(f"{refused} is not executable", 126, f"make it so with: chmod +x {refused}")
-    hint = "check the spelling" if "/" in command else "check the spelling, or install it (PATH)"
+    hint = "check the spelling"
+    if "/" not in command:
+        hint += ", or install it; relay doctor says how to install an agent"
     raise CannotRun(f"command not found: {command}", 127, hint)

@@ -42,6 +42,12 @@ hooks = {
     ],
     "idle": {"handler": crash, "name": "crash"},
 }
+
+async def deploy(target, message, ctx):
+    ctx.send("Bob", message)
+    return f"deploying {target}"
+
+patterns = {"deploy:staging": deploy, "deploy": lambda: 5}
 """
 
 Hooks = Callable[..., int]
@@ -71,7 +77,23 @@ def test_the_list_says_what_would_run_and_in_which_order(
     ]
     assert [one["on_failure"] for one in listed] == ["allow", "block", "allow"]
     assert hooks("hooks", "list") == 0
-    assert "guard" in capsys.readouterr().out
+    head, crash, guard, _ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON", "FAILURE", "FILE"]
+    assert guard.split()[1:] == ["guard", "function", "Bash", "5", "block", CONFIG_NAME]
+
+
+def test_the_handlers_of_a_pattern_can_be_tried(
+    hooks: Hooks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hooks("hooks", "test", "@deploy:staging", "v1") == 1
+    first, inject, second, error, asked = capsys.readouterr().out.splitlines()
+    assert first.startswith("@deploy\\:staging deploy [relay.config.py]: ok")
+    assert inject == "inject: deploying staging"
+    assert asked == 'asked: {"send": "v1", "to": "Bob"}'
+    assert ": failed" in second and error.startswith("  error: returned 5 (int); a handler returns")
+    with pytest.raises(UsageError, match="nothing handles @deply:staging") as caught:
+        hooks("hooks", "test", "@deply:staging")
+    assert "'@deploy:staging'" in caught.value.hint
 
 
 def test_a_dry_run_shows_what_would_come_of_it_and_sends_nothing(

@@ -23,7 +23,7 @@ Verb = Callable[..., int]
 def verbs_of(module: ModuleType) -> Verb:
     """``run("config", "show", "--json")`` of one module -> the exit status; errors come through."""
     parser = Parser("relay")
-    module.add(parser.add_subparsers(metavar="VERB"))
+    module.add(parser.add_subparsers())
 
     def run(*words: str) -> int:
         options = parser.parse(list(words))

@@ -54,7 +54,7 @@ def test_a_channel_a_role_and_who_came_meanwhile() -> None:
         alice.type(say("@relay:join #build\n"))
         alice.wait_for(r"Relay notice .*Alice is in #build now, with nobody else yet")
         alice.type(say("@relay:presence #build\n"))
-        alice.wait_for("is told of the coming and going of #build")
+        alice.wait_for("when anybody in #build arrives or leaves")
         options = ["--role", "reviewer,tester", "--join", "build"]
         with wrapped(python(ECHO), name="Bob", options=options) as bob:
             wait_registered("Bob")

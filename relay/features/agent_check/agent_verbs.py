@@ -33,7 +33,7 @@ def add(verbs: Parser) -> None:
         "agent",
         "relay agent check aider\n  relay agent check mine -- ./my-agent --model small",
     )
-    own = group.add_subparsers(metavar="check")
+    own = group.add_subparsers()
     own.gone(
         "learn",
         "relay agent check says what fails; docs/profiles.md shows how to write a profile",

@@ -2,7 +2,7 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "automation": ("verbs", "functions that relay runs for events or by the clock"),
+    "automation": ("verbs", "manage functions that relay runs for events or on a schedule"),
 }
 GROUP = "what agents do"
 #: What programs import from relay: name -> (module of this package, name in it).

@@ -220,9 +220,11 @@ class Definition:
         if type(priority) is not int or not -1_000_000 <= priority <= 1_000_000:
             raise UsageError(f"priority is a whole number, not {priority!r}")
         if type(deadline) not in (int, float) or not 0 < deadline <= DEADLINE_MAX:
-            raise UsageError(f"deadline is above 0 and at most {DEADLINE_MAX:g} seconds")
+            raise UsageError(
+                f"deadline must be a number of seconds, more than 0 and at most {DEADLINE_MAX:g}"
+            )
         if not isinstance(given.get("blocking", False), bool):
-            raise UsageError(f"blocking is true or false, not {given['blocking']!r}")
+            raise UsageError(f"blocking must be True or False, not {given['blocking']!r}")
         return cls(
             name,
             told.strip(),

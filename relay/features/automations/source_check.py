@@ -28,7 +28,8 @@ _DYNAMIC = {"exec", "globals", "setattr", "vars"}
 
 
 def check(source: str, path: str) -> list[str]:
-    """Raises UsageError with the file, the line and the mistake. Returns the agents that results in
+    """Raises UsageError with the file, the line and the mistake; several are lines of its
+    ``details["mistakes"]``. Returns the agents that results in
     the file name as they are written there."""
     check_size(path, source)
     try:
@@ -47,9 +48,17 @@ def check(source: str, path: str) -> list[str]:
     given = None if value is None else _given(value, tree)
     if value is not None and given is not None:
         keys, is_whole = given
-        _check_keys(path, value.lineno, keys, is_whole=is_whole)
+        mistakes = list(_mistakes_of_keys(path, value.lineno, keys, is_whole=is_whole))
         if "handler" in keys:
-            _check_handler(path, keys["handler"], tree, bound)
+            try:
+                _check_handler(path, keys["handler"], tree, bound)
+            except UsageError as error:
+                mistakes.append(error)
+        if mistakes[1:]:
+            lines = [one.message if one.hint == _CORRECT else one.line for one in mistakes]
+            raise UsageError(f"{path} has {len(lines)} mistakes", details={"mistakes": lines})
+        if mistakes:
+            raise mistakes[0]
     return sorted(set(_named_agents(tree)))
 
 
@@ -147,12 +156,14 @@ def _is_automation(called: ast.expr, tree: ast.Module) -> bool:
     return isinstance(called, ast.Name) and called.id in names
 
 
-def _check_keys(path: str, line: int, keys: dict[str, ast.expr], *, is_whole: bool) -> None:
+def _mistakes_of_keys(
+    path: str, line: int, keys: dict[str, ast.expr], *, is_whole: bool
+) -> Iterator[UsageError]:
     for key, value in keys.items():
         if key not in _KEYS:
             text = f"an automation has no {key!r}"
-            raise _mistake(path, value.lineno, text, did_you_mean(key[:80], _KEYS))
-        if key == "handler":
+            yield _mistake(path, value.lineno, text, did_you_mean(key[:80], _KEYS))
+        if key == "handler" or key not in _KEYS:
             continue
         try:
             literal = ast.literal_eval(value)
@@ -161,11 +172,12 @@ def _check_keys(path: str, line: int, keys: dict[str, ast.expr], *, is_whole: bo
         try:
             Definition.of(_VALID | {key: literal})
         except UsageError as error:
-            raise _mistake(path, value.lineno, error.message, error.hint or "") from None
+            yield _mistake(path, value.lineno, error.message, error.hint or "")
     missing = [key for key in _NEEDED if key not in keys]
-    if missing and is_whole:
+    # An unknown key may be a needed one that is misspelled.
+    if missing and is_whole and set(keys) <= set(_KEYS):
         text = f"the automation has no {' and no '.join(missing)}"
-        raise _mistake(path, line, text, f"write: {_FORM}")
+        yield _mistake(path, line, text, f"write: {_FORM}")
 
 
 def _check_handler(path: str, handler: ast.expr, tree: ast.Module, bound: list[str]) -> None:

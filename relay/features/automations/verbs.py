@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import cast
 
 from relay.broker.client import BrokerClient, connect
 from relay.cli import output, table
@@ -65,9 +66,7 @@ def add(verbs: Parser) -> None:
         "  relay automation list\n"
         '  relay automation test heartbeat --event \'{"channel": "sms", "content": "hello"}\'\n'
         "  relay automation runs heartbeat --errors-only",
-    ).add_subparsers(
-        metavar="check|register|update|list|info|enable|disable|delete|test|runs", alone="list"
-    )
+    ).add_subparsers(alone="list")
     check = group.add_parser(
         "check",
         help="check a file's syntax and keys without running it",
@@ -332,7 +331,12 @@ def _file(path: str) -> Json:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8", hint="save the file as UTF-8") from error
-    agents = check(source, path)
+    try:
+        agents = check(source, path)
+    except UsageError as error:
+        for line in cast(list[str], error.details.get("mistakes", [])):
+            output.note(line)
+        raise
     return {"path": path, "source": source} | ({"agents": agents} if agents else {})
 
 
@@ -481,8 +485,7 @@ def test_verb(options: Any) -> int:
     with connect(Home.from_env()) as client:
         answer = client.request(AUTOMATION_TEST, name=options.name, **event, **output.speaker())
     if options.json:
-        shown = {name: value for name, value in answer.items() if name not in ("n", "ok")}
-        output.as_json(shown | {"automation": options.name})
+        output.as_json({**answer, "automation": options.name})
     else:
         _print_test(answer)
     return EXIT_FAILED if answer["error"] else 0

@@ -2,9 +2,9 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "channel": ("verbs", "groups that you and agents write to: join, leave, history"),
-    "presence": ("verbs", "whose coming and going an agent is told about"),
-    "whoami": ("verbs", "who you are here: yourself, or the agent whose shell this is"),
-    "status-line": ("verbs", "one line for tmux, a prompt or Claude Code's statusLine"),
+    "channel": ("verbs", "list, join and leave channels: groups of agents to write to"),
+    "presence": ("verbs", "choose whose arrivals and departures an agent is told of"),
+    "whoami": ("verbs", "say who you are here: yourself, or the agent whose shell this is"),
+    "status-line": ("verbs", "print one line for tmux, a prompt or Claude Code's statusLine"),
 }
 GROUP = "messages"

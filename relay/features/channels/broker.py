@@ -195,13 +195,19 @@ class ChannelsFeature(BrokerFeature):
             for who in wanted:
                 self._ledger.change("INSERT INTO presence_wanted VALUES (?,?)", (member.name, who))
             batch.after.append(partial(self._hear_of, member, wanted))
-        words = ", ".join("everybody" if one == EVERYONE else one for one in wanted)
+        asked_for = self._as_written(wanted)
+        words = " or ".join(map(_anybody, asked_for))
         note = (
-            f"{member.name} is told of the coming and going of {words}, with the next message"
+            f"{member.name} is told with the next message when {words} arrives or leaves"
             if wanted
-            else f"{member.name} is not told who comes and goes"
+            else f"{member.name} is not told who arrives or leaves"
         )
-        return {"name": member.name, "who": list(wanted), "note": note}
+        return {"name": member.name, "who": asked_for, "note": note}
+
+    def _as_written(self, wanted: tuple[str, ...]) -> list[str]:
+        """The words of a presence, names as those who have them write them."""
+        members = self._directory.members
+        return [members[one].name if one in members else one for one in wanted]
 
     def _hear_of(self, member: Member, wanted: tuple[str, ...]) -> None:
         member.presence = wanted
@@ -264,7 +270,7 @@ class ChannelsFeature(BrokerFeature):
             "kind": "person" if own is None else member.record.kind,
             "roles": list(member.roles),
             "channels": list(member.channels),
-            "presence": list(member.presence),
+            "presence": self._as_written(member.presence),
             "state": None if own is None else member.record.state,
             "reason": None if own is None else member.record.reason,
             "unread": queries.unread(self._ledger, member.name),
@@ -299,6 +305,12 @@ def _channel(word: str) -> str:
             hint="# and a name: letters, digits, _ . - (at most 64)",
         )
     return channel
+
+
+def _anybody(who: str) -> str:
+    if who == EVERYONE:
+        return "anybody"
+    return f"anybody in {who}" if who.startswith("#") else who
 
 
 def _who(word: str) -> str:

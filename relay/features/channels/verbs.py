@@ -33,7 +33,7 @@ def add(verbs: Parser) -> None:
         "relay channel join build          (quote the # in a shell: '#build')\n"
         '  relay send "#build" "the build is green"\n'
         "  relay channel history build",
-    ).add_subparsers(metavar="list|join|leave|members|history", alone="list")
+    ).add_subparsers(alone="list")
     listed = group.add_parser("list", help="list all channels, and who is in them")
     listed.set_defaults(run=list_verb)
     for name, op, what in (
@@ -212,5 +212,5 @@ def status_line(found: Whoami | None) -> str:
     if found["unread"]:
         parts.append(f"{found['unread']} {'waiting' if agent else 'unread'}")
     if found["held"] and not agent:
-        parts.append(f"{found['held']} held")
+        parts.append(f"{found['held']:,} held")
     return "".join(char if char in _SAFE else "_" for char in ", ".join(parts))

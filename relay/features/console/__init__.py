@@ -2,6 +2,6 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "console": ("console_verb", "see all agents and what they say, and take part; also: relay"),
+    "console": ("console_verb", "see all agents and what they say, and take part (as: relay)"),
 }
 GROUP = "more views"

@@ -4,6 +4,7 @@ what there is to show out; every text that somebody else wrote is made visible o
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,6 +97,9 @@ class ConsoleState:
         self.chosen = ""
         #: The item that what is typed answers, "" for none.
         self.answering = ""
+        self.typed = ""
+        #: The message that was sent last, as it was typed; and the same where nobody got it.
+        self.sent = self.unsent = ""
         #: What is beside the traffic: "", screen (of the chosen agent), help.
         self.beside = ""
         self.screen: list[list[tuple[str, str]]] = []  # rows of (style, text)
@@ -291,7 +295,8 @@ class ConsoleState:
             key=lambda row: (
                 row["state"] == "gone",
                 not (row["state"] in NEEDY or row["name"] in asked),
-                row["name"].lower(),
+                # agent-2 before agent-10
+                re.sub(r"\d+", lambda number: number[0].zfill(9), row["name"].lower()),
             ),
         )
 
@@ -370,6 +375,18 @@ class ConsoleState:
     def answer(self, item_id: str) -> None:
         """Show this item in full; what is typed answers it. "": none."""
         self.answering, self.page = item_id, 0
+
+    def choice(self, typed: str, step: int) -> str:
+        """``typed`` with the next choice of the item that is answered in it, or the one before; ""
+        where there is none, or where something else is typed."""
+        item = self.items.get(self.answering, {})
+        keys = [str(one["key"]) for one in item.get("choices") or ()]
+        key, space, note = typed.partition(" ")
+        if not keys or (typed and key not in keys):
+            return ""
+        focus = item.get("chosen")
+        at = keys.index(key) if typed else -1 if focus is None else focus
+        return keys[max(0, min(at + step, len(keys) - 1))] + space + note
 
     def open_chosen(self) -> None:
         """What the chosen agent asks, or else its screen."""

@@ -7,10 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from relay.core.visible import NEEDY, age, cells, columns_of, cut, tone, visible, visible_lines
+from relay.core.visible import (
+    NEEDY,
+    age,
+    cells,
+    columns_of,
+    cut,
+    tone,
+    visible,
+    visible_lines,
+    without_gaps,
+)
 from relay.features.console.console_state import ConsoleState, TrafficLine
 from relay.features.console.console_words import OWN
 from relay.protocol.item_ops import waiting_words
@@ -50,11 +59,11 @@ KEYS = (
     ("^C", "leave"),
 )
 _KEYS_HELP = (
-    ("↑ ↓", "choose an agent: what you type goes to it"),
+    ("↑ ↓", "choose an agent: what you type goes to it; or an answer"),
     ("Enter", "send what is typed; or else open what the agent asks, or its screen"),
     ("^R", "answer what waits for you; again: the next"),
     ("^T", "the screen of the chosen agent"),
-    ("← →", "move over a screen that is wider, at an empty line"),
+    ("← →", "at an empty line: move a screen that is wider than its pane"),
     ("^G", "filter: only the agents that have what you type"),
     ("^O", "only the messages of the chosen agent"),
     ("^F", "search all messages"),
@@ -144,7 +153,7 @@ class _View:
         self.pan_max = self.lift_max = 0
         self.places: list[tuple[int, int, str, str]] = []
         #: Stands for the older of many messages in a row between the same two that do not go on.
-        text = f"  {signs.more} the same for earlier ones (^X shows each)"
+        text = f"  {signs.more} and others before it (^X shows each)"
         self.earlier: Row = [("class:dim", cut(text, width, ""))]
 
     def painted(self) -> Painted:
@@ -299,7 +308,7 @@ class _View:
         """Rows of the traffic and of what stands below it: an item gets what it needs."""
         below = max(1, room * 3 // 5)
         if beside[2]:
-            below = max(1, min(max(below, len(beside[1])), room - 2))
+            below = max(1, min(len(beside[1]), room - 2))
         return max(0, room - below), below
 
     def _title(self) -> str:
@@ -453,7 +462,7 @@ class _View:
         state = self.state
         item = state.items.get(state.answering)
         if item is not None:
-            asked, texts = item_texts(item, self.now_ms, width)
+            asked, texts = item_texts(item, self.now_ms, width, state.typed, self.signs)
             rows: list[Row] = [[("", text)] for text in asked + texts]
             return who_asks(item), rows, len(texts)
         if state.beside == "screen" and state.chosen:
@@ -487,7 +496,8 @@ class _View:
             return rows
         if not kept:
             # The gap above an input line at the screen's bottom must not be all that is seen.
-            rows = self._without_gaps(rows)
+            texts = ["".join(text for _, text in row) for row in rows]
+            rows = [rows[n] for n in without_gaps(texts)]
             self.lift_max = max(0, len(rows) - height)
             last = len(rows) - min(self.state.lift, self.lift_max)
             return rows[max(0, last - height) : last]
@@ -502,14 +512,6 @@ class _View:
         self.at_end = (left == 0, first == 0)
         more = f"  PgDn: {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
         return [*text[first : first + room], [("class:dim", more)], *end]
-
-    def _without_gaps(self, rows: list[Row]) -> list[Row]:
-        """The rows, with one in place of three blank ones or more."""
-        kept: list[Row] = []
-        for blank, run in groupby(rows, lambda row: not any(text.strip() for _, text in row)):
-            part = list(run)
-            kept += [[("class:dim", self.signs.more)]] if blank and len(part) > 2 else part
-        return kept
 
     def _help(self, room: int) -> list[Row]:
         texts = help_texts(self.signs)
@@ -569,21 +571,33 @@ def help_texts(signs: Signs) -> list[str]:
     texts = [f"{named.get(key, key):<10} {meaning}" for key, meaning in _KEYS_HELP]
     texts += ["", "@Bob text, @Bob,Alice text, @* text and #build text go to them"]
     texts += [f"/{name} {after}".ljust(26) + meaning for name, (after, meaning) in OWN.items()]
-    return [*texts, "and every verb of relay: /spawn, /attach, /status", "", "  ".join(legend)]
+    return [
+        *texts,
+        "and every other command of relay: /spawn, /attach, /status",
+        "",
+        "  ".join(legend),
+    ]
 
 
-def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str]]:
-    """What an item asks, whole, and its choices with what to type; in rows of ``width``."""
+def item_texts(
+    item: Json, now_ms: int, width: int, typed: str, signs: Signs
+) -> tuple[list[str], list[str]]:
+    """What an item asks, whole, and its choices with what to type; in rows of ``width``. The choice
+    that is ``typed`` is marked, or else the one that has the focus."""
     choices = item.get("choices") or []
-    how = "a choice" if choices else "yes or no"
+    arrows = "Up Dn" if signs is ASCII else "↑↓"
+    how = f"{arrows} or type a choice" if choices else "type yes or no"
+    keys = [str(one["key"]) for one in choices]
+    key = typed.partition(" ")[0]
+    focus = keys.index(key) if key in keys else item.get("chosen")
     until = item.get("until_ms")
     left = f"; {age(until - now_ms)} left" if until else ""
     texts: list[str] = []
     for n, one in enumerate(choices):
-        mark = ">" if n == item.get("chosen") else " "
+        mark = ">" if n == focus else " "
         key = f"{mark} {visible(one['key'])}  {visible(one['label'])}"
         texts += wrapped(key, width, indent="     ")
-    texts += wrapped(f"(type {how}, then Enter{left}; Esc: later)", width)
+    texts += wrapped(f"({how}, then Enter{left}; Esc: later)", width)
     what = "\n".join([*(item.get("about") or ()), item["what"]])
     if len(what) > ITEM_SHOWN:
         what = f"{what[:ITEM_SHOWN]}\n… it is longer: look at it with relay items"

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from relay.cli.verbs import ALIASES
 from relay.core.errors import NotFound, UsageError, did_you_mean, nearest
 from relay.core.visible import visible
 from relay.features.console.console_state import FINAL, ConsoleState
@@ -29,16 +30,16 @@ Verbs = Mapping[str, str]
 OWN = {
     "send": ("NAME TEXT", "write to an agent, a channel or a person"),
     "reply": ("TEXT", "answer the last message that came to you, in its thread"),
-    "answer": ("[WHO] CHOICE", "answer a name, an id or --all: a choice, yes or no"),
-    "cancel": ("ID", "withdraw a message that is not delivered yet"),
+    "answer": ("[WHO] CHOICE", "answer what an agent asks: a choice, yes or no; --all: everything"),
+    "cancel": ("ID", "withdraw a message that has not been delivered yet"),
     "interrupt": ("[NAME]", "stop what an agent is doing"),
     "screen": ("[NAME]", "look at an agent's screen, beside the traffic"),
     "find": ("WORDS", "search all messages"),
     "only": ("[NAME]", "show the traffic of one agent, or of all again"),
     "whole": ("", "show messages in full, or a line of each"),
-    "agents": ("[WORDS]", "list the agents that have these words, or all"),
-    "items": ("", "list what waits for you"),
-    "help": ("", "the keys and verbs"),
+    "agents": ("[WORDS]", "list only the agents that have these words, or all again"),
+    "items": ("", "show what waits for you, one after the other"),
+    "help": ("", "the keys and commands"),
     "quit": ("", "leave; agents run on"),
 }
 #: Other words for them.
@@ -120,7 +121,7 @@ def _send(to: str, body: str, usage: str, **fields: object) -> BrokerRequest:
 
 
 def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
-    verb = _MEANT.get(verb, verb)
+    verb = _MEANT.get(verb) or ALIASES.get(verb, verb)
     first, _, more = rest.partition(" ")
     match verb:
         case "send":

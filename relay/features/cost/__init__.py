@@ -2,6 +2,6 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "cost": ("verbs", "what agents cost: tokens and money by agent, day or task"),
+    "cost": ("verbs", "show what agents cost: tokens and money by agent, day or task"),
 }
 GROUP = "what agents do"

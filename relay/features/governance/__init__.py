@@ -2,8 +2,8 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "intent": ("intent_verbs", "what agents may change in a governed project, and why"),
-    "govern": ("govern_verbs", "whether agents need an intent to write here; turn it off or on"),
+    "intent": ("intent_verbs", "manage what agents may change in a governed project"),
+    "govern": ("govern_verbs", "show, or turn off and on, whether agents need an intent here"),
 }
 GROUP = "what agents do"
 #: name in ctx -> (module of this package, what makes it).

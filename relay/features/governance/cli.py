@@ -14,7 +14,6 @@ from relay.config.trust import project_root
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home, working_folder
 from relay.features.governance.governed_paths import FOLDER, governed_root
-from relay.features.governance.intents import INTENTS_FILE, MAP_FILE, TRACE_FILE
 
 #: Records of the trace that ``relay doctor`` looks at.
 _RECORDS = 1000
@@ -68,6 +67,8 @@ active_intents: []
 
 def _init(options: Options) -> int:
     """``relay init --governed``: the folder and a commented file of intents, in the project."""
+    from relay.features.governance.intents import INTENTS_FILE, MAP_FILE, TRACE_FILE
+
     if options.force:
         raise UsageError("--governed replaces nothing", hint="leave --force out")
     cwd = working_folder()

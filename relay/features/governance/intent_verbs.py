@@ -56,9 +56,7 @@ def add(verbs: Parser) -> None:
         "  relay intent select INT-001 --agent Bob\n"
         "  relay intent status INT-001 COMPLETE",
     )
-    own = group.add_subparsers(
-        dest="intent_verb", metavar="list|check|select|status|log|verify", alone="list"
-    )
+    own = group.add_subparsers(dest="intent_verb", alone="list")
     _sub(own, "list", "the intents of this project, and who works on which", list_verb)
     check = _sub(own, "check", "check the file, or which intents allow PATHs", _check)
     check.add_argument("paths", nargs="*", metavar="PATH", help="files, there or not")

@@ -31,7 +31,7 @@ class _Claims(Setting[str]):
 
 CLAIMS = _Claims(
     "claims",
-    "what agents in one folder are told of each other's changes; see docs/governance.md",
+    "what agents in one folder are told of each other's changes; see docs/claims.md",
     parse_claims,
     NOTICE,
 )

@@ -4,4 +4,4 @@
 VERBS = {
     "search": ("history_search", "search the agents' own histories, and resume what you find"),
 }
-GROUP = "more views"
+GROUP = "messages"

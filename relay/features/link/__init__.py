@@ -5,5 +5,5 @@ of NATS is imported.
 """
 
 #: name -> (module of this package, what the verb does).
-VERBS = {"link": ("verbs", "agents on several machines: new, join, allow, remove")}
+VERBS = {"link": ("verbs", "connect the agents of several machines")}
 GROUP = "messages"

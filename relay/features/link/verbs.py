@@ -30,7 +30,7 @@ def add(verbs: Parser) -> None:
         "  relay link join ssh://me@server (instead of both, if you can ssh to it)\n"
         '  relay send Bob@server "are you there?"',
         "Agents on several machines write to each other. See docs/many-machines.md.",
-    ).add_subparsers(metavar="list|new|join|use|allow|remove", alone="list")
+    ).add_subparsers(alone="list")
     listed = group.add_parser("list", help="the machines: when they were seen, and what waits")
     listed.set_defaults(run=list_verb)
     new = group.add_parser("new", help="begin a link, or print a code for one more machine")

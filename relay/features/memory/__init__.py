@@ -2,7 +2,7 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "memory": ("verbs", "facts that you and your agents keep: save, search, move"),
+    "memory": ("verbs", "save, search and move the facts that you and your agents keep"),
 }
 GROUP = "what agents do"
 #: name in ctx -> (module of this package, what makes it).

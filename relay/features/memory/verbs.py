@@ -58,11 +58,7 @@ def add(verbs: Parser) -> None:
         "  relay memory forget 8k2\n"
         "  relay memory export memories.jsonl",
     )
-    own = group.add_subparsers(
-        dest="memory_verb",
-        metavar="save|search|list|show|forget|stats|setup|export|import",
-        alone="list",
-    )
+    own = group.add_subparsers(dest="memory_verb", alone="list")
     own.gone("kept", "no save waits for a server now: relay memory list has them all")
     _add_save(own)
     search = _sub(own, "search", "find memories; without --scope, in all scopes that apply here")

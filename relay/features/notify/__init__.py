@@ -2,6 +2,6 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "notify": ("verbs", "a bell and a notice when something needs you"),
+    "notify": ("verbs", "ring a bell and show a notice when something needs you"),
 }
 GROUP = "more views"

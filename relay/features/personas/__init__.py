@@ -2,8 +2,8 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "ingest": ("verbs", "bring in what happened elsewhere: a mail, a webhook, a chat message"),
+    "ingest": ("verbs", "bring in an event from elsewhere: a mail, a webhook, a chat"),
     "event": ("verbs", "tag, flag or archive stored events"),
-    "person": ("verbs", "who is behind mail and chat addresses: add, merge, list"),
+    "person": ("verbs", "list, add and merge the people behind mail and chat addresses"),
 }
 GROUP = "what agents do"

@@ -44,7 +44,7 @@ def add(verbs: Parser) -> None:
 
 
 def _add_ingest(verbs: Parser) -> None:
-    group = verb(verbs, "ingest").add_subparsers(metavar="WHAT")
+    group = verb(verbs, "ingest").add_subparsers()
     event = group.add_parser(
         "event",
         help="events of another channel, as JSON",
@@ -154,7 +154,7 @@ def _add_event(verbs: Parser) -> None:
         "relay event tag urgent 4QXK7Z2M 7Z2M4QXK\n"
         "  relay event flag 4QXK7Z2M\n"
         "  relay event tag urgent 4QXK7Z2M --undo",
-    ).add_subparsers(metavar="|".join(_ACTIONS))
+    ).add_subparsers()
     for name, (what, text) in _ACTIONS.items():
         action = group.add_parser(name, help=text)
         if name in _WITH_WORD:
@@ -202,7 +202,7 @@ def _add_person(verbs: Parser) -> None:
         "relay person list\n"
         "  relay person add Mom --relationship family --address imessage:+15559876543\n"
         "  relay person merge 4QXK7Z2M Mom",
-    ).add_subparsers(metavar="add|merge|list|show", alone="list")
+    ).add_subparsers(alone="list")
     person = group.add_parser("add", help="name a person, or add one of their addresses")
     person.add_argument("name", metavar="NAME", help="what you call them")
     person.add_argument(

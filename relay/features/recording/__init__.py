@@ -2,6 +2,6 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "replay": ("replay", "what would fire in a recorded terminal; nothing is sent"),
+    "replay": ("replay", "show what would fire in a recorded terminal; nothing is sent"),
 }
-GROUP = "more views"
+GROUP = "what agents do"

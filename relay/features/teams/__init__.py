@@ -3,6 +3,6 @@
 #: name -> (module of this package, what the verb does).
 VERBS = {
     "up": ("team_verbs", "start the agents that relay.yaml names"),
-    "down": ("team_verbs", "end them; asks what to do with each worktree"),
+    "down": ("team_verbs", "end the agents of relay.yaml; asks what to do with worktrees"),
 }
 GROUP = "agents"

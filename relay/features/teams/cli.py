@@ -7,7 +7,6 @@ from relay.cli.door import FileOfFeature
 from relay.cli.init_verb import write
 from relay.cli.parser import Options
 from relay.config.trust import ConfigFile
-from relay.features.teams.team import TEAM_FILE, examine_team, is_team_file, team_of
 
 #: ``relay.yaml``, for ``relay init --team``.
 TEAM_TEMPLATE = """\
@@ -43,6 +42,8 @@ agents:
 
 def _init(args: Options) -> int:
     """``relay init --team``: a commented file of the team."""
+    from relay.features.teams.team import TEAM_FILE  # which imports much
+
     path = write(TEAM_FILE, TEAM_TEMPLATE, args, "--team")
     if args.json:
         output.as_json({"path": path, "next": [f"relay trust {TEAM_FILE}", "relay up"]})
@@ -58,6 +59,8 @@ INIT = {"team": ("write a commented relay.yaml", _init)}
 
 def examine_file(file: ConfigFile) -> FileOfFeature | None:
     """What a team's file would run. Raises TeamError, ConfigError."""
+    from relay.features.teams.team import examine_team, is_team_file, team_of
+
     if not is_team_file(file.path):
         return None
     runs, hashes = examine_team(file)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -328,3 +328,14 @@ def test_a_mistake_is_told_with_its_line(source: str, line: int | None, mistake:
         check(source, "a.py")
     place = f"a.py:{line}: " if line is not None else "a.py has no"
     assert told.value.message.startswith(place) and mistake in told.value.message
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    text = FINE.replace("'a'", "'A b'").replace(
+        ")\n", ",\n    bloking=True,\n    deadline=900,\n)\n"
+    )
+    with pytest.raises(UsageError, match="a.py has 4 mistakes") as told:
+        check(HEAD.replace("(ctx)", "()") + text, "a.py")
+    lines = cast(list[str], told.value.details["mistakes"])
+    assert [line.split(": ")[0] for line in lines] == ["a.py:8", "a.py:9", "a.py:10", "a.py:4"]
+    assert "did you mean 'blocking'?" in lines[1]

@@ -267,5 +267,5 @@ def test_the_note_names_a_few_files() -> None:
 def test_the_setting_has_agents_asked_where_it_is_written_down(tmp_path: Path) -> None:
     assert [parse_claims(one) for one in ("notice", "refuse", "off")] == ["notice", "refuse", "off"]
     assert CLAIMS.default == "notice" and CLAIMS.summary(CLAIMS.kept("refuse")) == ["refuse"]
-    with pytest.raises(ConfigError, match="one of notice, refuse, off"):
+    with pytest.raises(ConfigError, match='must be "notice", "refuse" or "off"'):
         parse_claims(True)

@@ -278,7 +278,7 @@ def test_what_is_shown_of_it_holds_no_secret() -> None:
         ({"backnd": "local"}, "unknown key 'backnd'"),
         ({"promptOnEnd": "yes"}, "prompt_on_end must be True or False"),
         ({"autoSave": True}, "auto_save needs an LLM"),
-        ({"secrets": "hide"}, "secrets are not 'hide'"),
+        ({"secrets": "hide"}, 'secrets must be "redact", "refuse" or "keep"'),
         ({"config": {"url": "x"}}, "takes no 'url'"),
     ],
 )

@@ -37,7 +37,7 @@ def test_a_channel_from_the_first_member_to_its_history(relay: Run, broker_home:
             *((OWNER, "two\nlines"), ("Bob", "here"))
         ]
         assert rows[1]["deliveries"] == [{"to": OWNER, "state": "queued", "reason": None}]
-        assert "Bob is told of the coming and going of everybody" in (
+        assert "Bob is told with the next message when anybody arrives or leaves" in (
             relay("presence", "--name", "Bob", "*").stdout
         )
         who = relay("whoami").stdout

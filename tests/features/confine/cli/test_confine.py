@@ -239,7 +239,7 @@ def test_a_descriptor_that_the_caller_has_opened_stays_open(project: Path) -> No
         (["--write", "", "--", "true"], 2, "an empty path names no place"),
         (["--intent", "INT-1", "--", "true"], 1, "is not in a governed project"),
         (["--write", "src", "--", "no-such-program"], 127, "command not found"),
-        (["--write", "src"], 2, "missing: COMMAND"),
+        (["--write", "src"], 2, "COMMAND is missing"),
     ],
     ids=["absent", "file", "glob", "newline", "empty", "ungoverned", "program", "none"],
 )

@@ -129,7 +129,11 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_match(r"^\? Bob wants: .*rm -rf build")
         console.type(CTRL_R)
         console.wait_match(r"── Bob wants ─+\n(.*\n)*answer Bob>")
-        console.type("no not on a Friday\r")
+        console.type("yes" + ESC)
+        console.wait_match("to Bob>$")  # an answer is no message
+        console.type(CTRL_R + DOWN + DOWN)
+        console.wait_match(r"> no  (.*\n)*answer Bob> no$")
+        console.type(" not on a Friday\r")
         asks.join(20)
         assert (decided[0]["granted"], decided[0]["note"]) == (False, "not on a Friday")
         console.wait_match("to Bob>$")
@@ -140,6 +144,7 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
             r"\A relay  1 agent .*\n▸Bob +blocked +\w+\n   asks to use Bash\n── traffic"
         )
         console.type("/status\r")
+        console.wait_for("$ relay status")
         console.wait_for("broker: running")
         console.wait_for("Enter: back to the console")
         console.type("\r")
@@ -154,14 +159,20 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_for("→ Bob: are you there?")
 
         # Agents are listed by what is typed, and none is attached to that has its own terminal.
-        console.type(CTRL_G + "nobody")
+        console.type("for whom? " + CTRL_G + "nobody")
         console.wait_for("none has nobody")
         console.type(ESC)
-        console.wait_match(r"▸Bob (.*\n)*to Bob>$")
+        console.wait_match(r"▸Bob (.*\n)*to Bob> for whom\?$")  # what was typed comes back
+        console.type(CTRL_G + "bo\r")
+        console.wait_match(r"1 of 1 agent: bo(.*\n)*to Bob> for whom\?$")
+        console.type(CTRL_C)
         console.type("/attach\r")
         console.wait_for("Bob has a terminal of its own")
 
-        console.type("half a line" + CTRL_C)
+        # A message that nobody got is not lost.
+        console.type("@Bbo are you there?\r")
+        console.wait_match(r"nobody is called Bbo(.*\n)*to Bob> @Bbo are you there\?$")
+        console.type(CTRL_C + "half a line" + CTRL_C)
         console.wait_match("to Bob>$")
         console.type(CTRL_C)
         console.wait_end()
@@ -176,7 +187,7 @@ def test_where_nothing_can_be_drawn_it_says_what_to_use(
     assert main(["console"]) == 2
     assert "relay watch prints what happens" in capsys.readouterr().err
     assert main(["console", "--plain"]) == 2
-    assert "no option --plain any more" in (told := capsys.readouterr().err)
+    assert "the option --plain is gone" in (told := capsys.readouterr().err)
     assert "relay watch" in told
     argv = ["env", "TERM=dumb", *RELAY]
     with Terminal(argv=argv, env=dict(os.environ), cwd=tmp_path) as terminal:

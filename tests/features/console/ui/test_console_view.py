@@ -87,7 +87,9 @@ def shown(state: ConsoleState, width: int, height: int, signs: Signs = UNICODE) 
     return lines
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 15), (200, 50), (20, 5)], ids=lambda s: f"{s[0]}")
+@pytest.mark.parametrize(
+    "size", [(80, 24), (40, 15), (40, 12), (200, 50), (20, 5)], ids=lambda s: f"{s[0]}"
+)
 def test_every_size_holds_what_matters_and_no_control(
     state: ConsoleState, size: tuple[int, int]
 ) -> None:
@@ -105,6 +107,16 @@ def test_every_size_holds_what_matters_and_no_control(
         assert "1 question waits, 1 message is held" in text and "1 unread" in text
         assert "02:46 ✓ Alice → Bob: run the tests" in text and "asks to use Bash" in text
         assert "rm -rf build^[[2J" in text and "[1 Yes · 2 No]" in text
+
+
+def test_arrows_type_a_choice_and_leave_other_words_alone(state: ConsoleState) -> None:
+    state.answer("q-1")
+    assert [state.choice("", 1), state.choice("2", -1), state.choice("1 why", 1)] == [
+        *("2", "1", "2 why")
+    ]
+    assert state.choice("because", 1) == "" == state.choice("2x", 1)
+    state.typed = "2"
+    assert "> 2  No" in "\n".join(shown(state, 80, 24))
 
 
 def test_in_few_rows_a_question_is_read_to_its_end_page_by_page(state: ConsoleState) -> None:
@@ -129,11 +141,41 @@ def test_of_a_flood_that_is_held_the_reason_stands_once_and_nobody_has_it_unread
     text = "\n".join(shown(state, 80, 30))
     assert text.count("held (too many)") == 1 and "Carol (" not in text
     assert text.count("Bob → Carol: message") == 1 and "message 8" in text
-    assert "the same for earlier ones" in text and "All green" in text
+    assert "and others before it" in text and "All green" in text
     state.whole = True
     assert "\n".join(shown(state, 80, 30)).count("Bob → Carol: message") == 9
     state.apply([delivery("020", "Carol", "queued")])
     assert "Carol (1)" in "\n".join(shown(state, 80, 30))
+
+
+SIZES = [(20, 6), (40, 12), (80, 24), (120, 40), (200, 50)]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
+@pytest.mark.parametrize("many", [0, 1, 6, 40])
+def test_any_number_of_agents_fits_and_the_chosen_one_is_in_sight(
+    many: int, size: tuple[int, int]
+) -> None:
+    state = ConsoleState("kim", "box")
+    state.start_with([agent(f"漢字{n}", reason="🎉" * 30) for n in range(many)], [], [])
+    for _ in range(max(1, many)):
+        state.choose(1, NOW)
+        text = "\n".join(shown(state, *size))
+        assert (f"▸{state.chosen}"[:6] if many else "0 agents") in text
+    state.open_chosen()
+    screen: list[Any] = [[("🎉 wide 漢字 " * 20, {})]] * 60
+    state.screen, state.screen_of = styled_rows_shown(screen), state.chosen
+    for lift in (0, 9):
+        state.lift = lift
+        assert ("wide" in "\n".join(shown(state, *size))) == bool(many)
+
+
+def test_who_needs_somebody_is_listed_first_and_numbers_in_names_count(
+    state: ConsoleState,
+) -> None:
+    state.apply([{"what": "agent", **agent(f"W{n}")} for n in (10, 2)])
+    names = [row["name"] for row in state.listed()]
+    assert names == ["Bob", "Carol", "Alice", "W2", "W10"]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40), (40, 15)], ids=lambda s: f"{s[0]}")
@@ -318,6 +360,7 @@ def test_verbs_of_relay_get_the_terminal_and_mistakes_say_what_to_do(state: Cons
     assert read('/attach "Bob" --x', state, VERBS) == RelayVerb(("attach", "Bob", "--x"))
     assert read("  ", state, VERBS) is None
     assert read("/sc Bob", state, VERBS) == OwnVerb("screen", "Bob")
+    assert read("/kill Bob", state, {**VERBS, "release": ""}) == RelayVerb(("release", "Bob"))
     state.chosen = "Bob"
     mistakes = {
         "/atach x": "/attach",

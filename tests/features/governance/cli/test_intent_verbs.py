@@ -213,7 +213,7 @@ def test_a_record_that_relay_never_writes_is_only_words(relay: Run, logged: Path
     lines = relay("intent", "log").stdout.splitlines()
     assert len(lines) == 9 and lines[-1].split()[:2] == ["<i>", "odd"]
     told = relay("intent", "log", "--html", "page.html")
-    assert told.returncode == 2 and "no option --html any more" in told.stderr
+    assert told.returncode == 2 and "the option --html is gone" in told.stderr
     assert not (logged / "page.html").exists()
 
 

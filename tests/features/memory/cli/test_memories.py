@@ -116,7 +116,7 @@ def test_text_from_stdin_and_what_is_no_text(relay: Run) -> None:
     assert long.returncode == 2 and "too long" in long.stderr
     longer = relay("memory", "save", "-", stdin="é" * 600_000)
     assert longer.returncode == 2 and "too long" in longer.stderr
-    assert "did you mean search" in relay("memory", "serch", "x").stderr
+    assert "did you mean relay memory search" in relay("memory", "serch", "x").stderr
 
 
 def test_a_folder_whose_name_is_no_unicode_has_no_project(
@@ -150,7 +150,7 @@ def test_in_a_folder_that_is_gone_only_a_project_is_missed(
 
 def test_a_mistake_is_explained_by_the_verb_it_is_for(relay: Run) -> None:
     assert "did you mean --scope?" in relay("memory", "save", "--scop", "user", "x").stderr
-    assert "into quotes" in relay("memory", "save", "two", "words").stderr
+    assert "put quotes around" in relay("memory", "save", "two", "words").stderr
     assert "did you mean --failed?" in relay("hooks", "log", "--faild").stderr
 
 

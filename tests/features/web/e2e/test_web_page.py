@@ -302,7 +302,9 @@ def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Brows
         assert page.locator(".agent").all_inner_texts()[0].startswith("Carol")
         assert page.locator(".agent").count() == 1
         page.click("[data-state='']")
-        assert page.locator(".agent").count() == 6
+        names = [text.split()[0] for text in page.locator(".agent").all_inner_texts()]
+        assert len(names) == 6
+        assert names[-2:] == ["Bob", "Frank"]  # who needs somebody comes first, who has gone last
         far = [text.split() for text in page.locator(".far").all_inner_texts()]
         assert far == [["Gil@server"], ["Hal@vps", "away", "2h"]]
         page.keyboard.press("g")
@@ -334,7 +336,8 @@ def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Brows
         # Ages go on by themselves; a chart is as wide as its window.
         age = page.inner_text("[data-agent=Alice] .age")
         page.wait_for_function(
-            "(age) => $('agents').querySelector('.age').textContent !== age", arg=age
+            "(age) => document.querySelector('[data-agent=Alice] .age').textContent !== age",
+            arg=age,
         )
         page.click("#tab-charts")
         page.wait_for_selector("#figures.wide svg")
