@@ -182,7 +182,7 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
         assert gone.returncode == 2 and "relay items lists what waits for you" in gone.stderr
     assert "relay items" in relay("answer", "yes").stderr
     unknown = relay("answer", "4QXK7Z2M", "yes")
-    assert unknown.returncode == 3 and "what waits: relay items" in unknown.stderr
+    assert unknown.returncode == 3 and "relay items lists what waits" in unknown.stderr
     with register(broker_home, "Al") as al, register(broker_home, "Bob"):
         with register(broker_home, "Carol", run="run-3"):
             for to in ("Bob", "Bob", "Carol", "Carol"):
