@@ -187,7 +187,7 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
         with register(broker_home, "Carol", run="run-3"):
             for to in ("Bob", "Bob", "Carol", "Carol"):
                 al.request(SEND, to=to, body="x")
-        assert "2 items are called Al: " in relay("answer", "Al", "yes").stderr
+        assert "2 items match Al: " in relay("answer", "Al", "yes").stderr
         code = json.loads(relay("items", "--json").stdout)[0]["id"][-8:]
         assert "--note" in relay("answer", code, "no", "not on a Friday").stderr
         assert "yes: let go; no: refuse all" in relay("answer", code, "perhaps").stderr
