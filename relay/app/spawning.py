@@ -314,7 +314,9 @@ def bring_back(home: Home, wanted: Spawn) -> tuple[Spawned, str]:
     except RelayError as error:
         if error.code != ENDED:
             raise
-        said = (error.hint or error.message).splitlines()[-1].strip()
+        lines = (error.hint or error.message).splitlines()
+        about = [line for line in lines if wanted.conversation in line]
+        said = (about or lines)[-1].strip()
     return spawn(home, replace(wanted, conversation="")), said
 
 

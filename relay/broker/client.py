@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from relay.broker.start import DEADLINE, SILENT, Starter, open_socket, silent
+from relay.broker.start import DEADLINE, SILENT, Starter, open_socket, silent, stopped
 from relay.core.build import build
 from relay.core.errors import (
     BrokerUnavailable,
@@ -42,6 +42,8 @@ _PUSHES_MAX = 1024
 #: How long to wait until the broker knows this run, between two tries, and at most where the broker
 #: goes away again and again. Seconds.
 KNOWN, _PAUSE, _PAUSE_MAX = 10.0, 0.05, 1.0
+#: Seconds that a broker may take to say hello before it is looked whether it runs at all.
+_PATIENCE = 1.0
 _LOOK_FIRST = "it may have done what was asked: look before you run the command again"
 
 
@@ -158,7 +160,7 @@ class BrokerClient:
             self._lines.clear()
             try:
                 self._socket = open_socket(self.home)
-                hello = self._ask("hello", {}, time.monotonic() + self._deadline)
+                hello = self._hello()
                 break
             except OSError as error:
                 time.sleep(starter.next_pause(error))
@@ -182,7 +184,22 @@ class BrokerClient:
                 hint="relay broker stop; the next command starts one of this version",
             )
 
+    def _hello(self) -> Json:
+        end = time.monotonic() + self._deadline
+        self._tell("hello", {}, end)
+        try:
+            return self._answered(min(end, time.monotonic() + _PATIENCE))
+        except Timeout:
+            # One that was stopped (SIGSTOP) will not answer, however long we wait.
+            if error := stopped(self.home):
+                raise error from None
+            return self._answered(end)
+
     def _ask(self, op: str, fields: dict[str, object], end: float) -> Json:
+        self._tell(op, fields, end)
+        return self._answered(end)
+
+    def _tell(self, op: str, fields: dict[str, object], end: float) -> None:
         self._n += 1
         line = encode({"n": self._n, "op": op, **fields})
         if len(line) > LINE_MAX:
@@ -199,6 +216,8 @@ class BrokerClient:
         except OSError:
             # It may have said why before it closed.
             pass
+
+    def _answered(self, end: float) -> Json:
         while True:
             record = self._receive(end)
             if record is None:

@@ -113,7 +113,8 @@ class LoopGuard:
         return (
             times is not None
             and len(times) == self._rate_max
-            and now_ms - times[0] < RATE_WINDOW_MS
+            # A clock that was put back tells of no minute.
+            and 0 <= now_ms - times[0] < RATE_WINDOW_MS
         )
 
     def count(self, sender: str, to: str, now_ms: int) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from relay.broker.start import open_socket, silent, starting_file
-from relay.core.errors import EXIT_USAGE, DamagedFile, RelayError, error_fields
+from relay.core.errors import EXIT_USAGE, DamagedFile, RelayError, StorageError, error_fields
 from relay.core.files import (
     lock_open_file,
     open_private,
@@ -27,7 +27,7 @@ from relay.core.log import Log
 from relay.core.paths import Home
 from relay.core.visible import visible
 from relay.ledger.store import Ledger
-from relay.ledger.transactions import set_aside
+from relay.ledger.transactions import MARK, set_aside
 
 if TYPE_CHECKING:
     from relay.broker.server import BrokerServer
@@ -99,7 +99,12 @@ def _open(home: Home, log: Log) -> Ledger:
     """Open the ledger; start a new one where it is damaged. Raises StorageError."""
     try:
         return Ledger(home.ledger)
-    except DamagedFile as error:
+    except StorageError as error:
+        # Where the mark lies beside it, it was a ledger, and its beginning is overwritten.
+        if not isinstance(error, DamagedFile) and not (
+            "other_file" in error.details and os.path.exists(home.ledger + MARK)
+        ):
+            raise
         log.write(error.message)
         told = set_aside(home.ledger)
         ledger = Ledger(home.ledger)

@@ -92,8 +92,8 @@ class Starter:
         return self._pause
 
 
-def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
-    """Why the broker does not answer, and what to do about it; ``why`` where that is unknown."""
+def stopped(home: Home) -> BrokerUnavailable | None:
+    """That the broker does not run on, as after SIGSTOP; None where it does."""
     from relay.core.files import holders  # on use: it is rarely needed
 
     for one in holders(home.broker_lock):
@@ -102,6 +102,16 @@ def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
                 f"{one.named} is stopped",
                 hint=f"kill -CONT {one.pid} lets it go on; relay broker stop ends it",
             )
+    return None
+
+
+def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
+    """Why the broker does not answer, and what to do about it; ``why`` where that is unknown."""
+    from relay.core.files import holders  # on use: it is rarely needed
+
+    if error := stopped(home):
+        return error
+    for one in holders(home.broker_lock):
         does = "holds the broker's lock, and is not a broker"
         if one.is_broker:  # a broker older than the signed lock cannot be proven
             does = "does not answer" if why in (UNREACHED, SILENT) else "is of an older relay"
@@ -109,14 +119,18 @@ def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
             f"{one.named} {does}",
             hint="relay broker stop ends it, and the next command starts a broker",
         )
-    try:
-        disk = os.statvfs(home.root)
-        is_full = disk.f_bavail * disk.f_frsize < _NEEDS
-    except OSError:
-        is_full = False
-    if is_full:  # then nothing more could be written to the log
+    if is_full(home):  # then nothing more could be written to the log
         return BrokerUnavailable(f"{why}: no space is left at {home.root}", hint="make room there")
     return BrokerUnavailable(why, hint=f"look into {home.broker_log}")
+
+
+def is_full(home: Home) -> bool:
+    """Whether the disk has no room for a broker."""
+    try:
+        disk = os.statvfs(home.root)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _NEEDS
 
 
 def _shut(home: Home) -> RelayError:

@@ -11,7 +11,7 @@ from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, RelayError, UsageError
 from relay.core.processes import wrapped
-from relay.core.visible import cells, visible
+from relay.core.visible import cells, cut, visible, without_gaps
 from relay.protocol.agent_ops import ASK
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item, is_yes_or_no
 
@@ -96,7 +96,8 @@ def peek_verb(options: Options) -> int:
         rows = _without_end(shown["spans"])
         output.styled([[(cells(text), style) for text, style in row] for row in rows])
     else:
-        output.lines("\n".join(map(cells, _without_end(shown["lines"]))))
+        rows = [cells(row).rstrip() for row in _without_end(shown["lines"])]
+        output.lines("\n".join(_for_terminal(rows)))
     return 0
 
 
@@ -332,6 +333,16 @@ def ask(name: str, kind: str, asked: Json, patience: float = _PATIENCE) -> Json:
     )
     found: Json = said["response"]
     return found
+
+
+def _for_terminal(rows: list[str]) -> list[str]:
+    """On a terminal: rules that are no wider than it is, and one blank row for the gap above an
+    input line at the screen's bottom."""
+    columns = table.columns()
+    if columns is None:
+        return rows
+    rows = [cut(row, columns, "") if len(set(row.strip())) == 1 else row for row in rows]
+    return [rows[n] for n in without_gaps(rows)]
 
 
 def _without_end(rows: list[Any]) -> list[Any]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import textwrap
 from typing import Any
 
 from relay.broker.client import check_person, connect
-from relay.cli import door, output
+from relay.cli import door, output, table
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
 from relay.config import door as settings_door
@@ -27,7 +28,7 @@ from relay.config.load import (
 )
 from relay.config.manifest import Manifest, read_manifest, write_manifest
 from relay.config.mistakes import Mistakes
-from relay.config.settings import plain_values
+from relay.config.settings import keys, plain_values
 from relay.config.static_check import check_source, idle_names
 from relay.config.trust import (
     CONFIG_NAME,
@@ -83,6 +84,10 @@ def add(verbs: Parser) -> None:
         kind.add_argument("path", nargs="?", metavar="PATH", help="default: what applies here")
         kind.add_argument("--json", action="store_true", help="print JSON")
         kind.set_defaults(run=function)
+    said = "every key that a configuration can have, and what it holds"
+    listed = kinds.add_parser("keys", help=said)
+    listed.add_argument("--json", action="store_true", help="print JSON")
+    listed.set_defaults(run=run_keys)
 
 
 # -- trust
@@ -243,7 +248,7 @@ def run_show(args: Options) -> int:
     home = Home.from_env()
     path = find_config(os.getcwd(), args.path)
     loaded = load_for_session(home, os.getcwd(), args.path)
-    if loaded.unusable is not None:
+    if loaded.unusable is not None and args.json:
         raise loaded.unusable
     file = None if path is None else read_config(path)
     word = "none" if file is None else _trust_word(home, file)
@@ -255,8 +260,27 @@ def run_show(args: Options) -> int:
     record = _record(file, word, loaded, patterns, hooks)
     if args.json:
         output.as_json(record)
+        return 0
+    if loaded.unusable is not None:
+        record["warnings"].remove(loaded.unusable.line)
+    _print_record(record)
+    if loaded.unusable is not None:
+        raise loaded.unusable  # what else applies has been shown
+    return 0
+
+
+def run_keys(args: Options) -> int:
+    """Print the keys of ``config = {…}``."""
+    known = keys()
+    if args.json:
+        output.as_json(known)
     else:
-        _print_record(record)
+        width = table.columns() or 1000
+        for key, text in sorted(known.items()):
+            first, *more = textwrap.wrap(text, width - 14)
+            output.data(f"{key:<13} {first}")
+            for line in more:
+                output.data(f"{'':<13} {line}")
     return 0
 
 
@@ -395,11 +419,15 @@ def _record(
 
 
 def _print_record(record: dict[str, Any]) -> None:
-    output.data(f"file          {record['path'] or 'none (relay init writes one)'}")
-    if record["path"]:
-        output.data(f"trusted       {record['trusted']}")
-    for path in record["files"]:
-        output.data(f"applies       {path}")
+    path = record["path"]
+    if path:
+        word = {"yes": "trusted", "no": "not trusted", "changed": "changed since you trusted it"}
+        output.data(f"file          {output.short_path(path)}  ({word[record['trusted']]})")
+    for other in reversed(record["files"]):
+        if other != path:
+            output.data(f"file          {output.short_path(other)}  (trusted)")
+    if not path and not record["files"]:
+        output.data("file          none (relay init writes one)")
     if record["path"] or record["files"]:
         output.data(f"patterns      {_names(record['patterns'])}")
         output.data(f"hooks         {_names(record['hooks'])}")
@@ -409,11 +437,9 @@ def _print_record(record: dict[str, Any]) -> None:
             value = _table(value)
         elif isinstance(value, list):
             value = _names(value)
-        output.data(f"{key:<13} {value}  ({entry['from']})")
+        output.data(f"{key:<13} {_shown(value)}  ({output.short_path(entry['from'])})")
     for warning in record["warnings"]:
         output.note(f"! {warning}")
-    if record["trusted"] in ("no", "changed"):
-        output.note("It does not run, so the defaults apply. To let it run: relay trust")
 
 
 def _table(value: dict[str, object]) -> str:
@@ -421,6 +447,8 @@ def _table(value: dict[str, object]) -> str:
 
 
 def _shown(item: object) -> str:
+    if isinstance(item, float):
+        return f"{item:g}"
     if isinstance(item, list) and all(isinstance(one, str) for one in item):
         return " ".join(item) or "-"
     return json.dumps(item, ensure_ascii=False) if isinstance(item, dict) else str(item)

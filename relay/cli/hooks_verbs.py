@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED", "FILE")
+_PLAIN = {"KIND": "function", "MATCHER": "*", "PRIORITY": 0, "TRUSTED": "yes"}
 _LOG_HEAD = ("TIME", "AGENT", "EVENT", "ID", "HOOK", "MS", "RESULT")
 #: What an event is about that does not say it: the fields that are left out of ``--input``.
 _USUAL: dict[HookEventName, dict[str, Any]] = {
@@ -142,7 +143,13 @@ def run_list(options: Options) -> int:
     if not hooks and not found:
         output.note("no hook is registered: see docs/hooks.md, or relay init")
     if hooks:
-        table.table(_HEAD, [_cells(hook) for hook in hooks], width=table.columns())
+        rows = [_cells(hook) for hook in hooks]
+        # What is as it usually is takes no room.
+        shown = [
+            n for n, name in enumerate(_HEAD) if {row[n] for row in rows} != {_PLAIN.get(name)}
+        ]
+        cut = [tuple(row[n] for n in shown) for row in rows]
+        table.table([_HEAD[n] for n in shown], cut, width=table.columns())
     for rows, head, cells in others:
         if rows:
             table.table(head, cells, width=table.columns())
@@ -192,15 +199,7 @@ def _cells(hook: HookDefinition) -> tuple[object, ...]:
     matcher = hook.matcher or "*"
     trusted = "yes" if hook.trusted else "no: relay trust"
     where = (hook.event.registration, name, hook.kind, matcher)
-    return *where, hook.priority, hook.on_failure.value, trusted, _place(hook.source)
-
-
-def _place(path: str) -> str:
-    """A file as a person would write it here."""
-    here, home = os.getcwd() + os.sep, os.path.expanduser("~") + os.sep
-    if path.startswith(here):
-        return path.removeprefix(here)
-    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
+    return *where, hook.priority, hook.on_failure.value, trusted, output.short_path(hook.source)
 
 
 def _log_row(row: dict[str, Any]) -> dict[str, Any]:

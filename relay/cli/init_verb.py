@@ -25,6 +25,7 @@ config = {
 
 
 # An agent that writes the line   @hello:world How are you?   reaches this handler:
+# (without an agent:  relay hooks test @hello:world "How are you?")
 #   target  "world"
 #   message "How are you?"
 #   ctx     who the agent is (ctx.agent_name, ctx.working_dir, ctx.env, ctx.task) and what can be

@@ -80,6 +80,8 @@ def query_verb(options: Any) -> int:
     if options.json:
         names = _distinct(found.columns)
         output.as_json([dict(zip(names, map(_plain, row), strict=True)) for row in found.rows])
+    elif not found.rows:
+        output.note("nothing is stored yet" if options.sql == _KINDS else "no rows")
     else:
         rows = [[None if one is None else _plain(one) for one in row] for row in found.rows]
         table.table(found.columns, rows, width=table.columns())

@@ -43,6 +43,14 @@ def iso(ms: int | None) -> str | None:
     return time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(ms // 1000)) + f"{ms % 1000:03d}Z"
 
 
+def short_path(path: str) -> str:
+    """A path as a person would write it here: from the current folder, or from ~."""
+    here, home = os.getcwd() + os.sep, os.path.expanduser("~") + os.sep
+    if path.startswith(here):
+        return path.removeprefix(here)
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
+
+
 def shaped(row: Mapping[str, Any], names: Iterable[str]) -> Json:
     """These fields of a row, as scripts rely on them: ``created_at`` is its ``created_ms``."""
     return {

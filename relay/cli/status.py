@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from relay.broker.client import connect, request
-from relay.broker.start import NONE_RUNS, failure_since
+from relay.broker.start import NONE_RUNS, failure_since, is_full
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
@@ -141,6 +141,10 @@ def status_verb(options: Any) -> int:
         output.data(f"! {notice}")
         output.data("  Events until then are stored, but this file never sees them.")
     print_broker(found)
+    if is_full(home):
+        output.data(
+            f"! no space is left at {home.root}: make room there, or no message can be stored"
+        )
     return 0
 
 

@@ -42,7 +42,7 @@ KEYS = {
     "hook_files": "hook files of Claude Code or Gemini CLI that apply too",
     "may": "what agents may do beyond messages, by their names; see docs/security.md",
     "mcp": "whether agents get relay's tools as an MCP server; see docs/mcp.md",
-    "redact": "whether secrets are masked in what is stored and shown: your own file's",
+    "redact": "whether secrets are masked in what is stored and shown; only your own file's counts",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 #: The fields of Settings that have another name than their key.

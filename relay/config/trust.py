@@ -130,8 +130,8 @@ class FoundConfig:
         if self.state == DAMAGED:
             return (
                 f"{path}, which says what you trusted, {self.problem}; nothing that was trusted"
-                " runs, and what it guarded stays shut. Put the file back, or trust again what is"
-                " to run, with: relay trust FILE"
+                " runs, and any tool that it guarded stays blocked. Put the file back, or trust"
+                " again what is to run, with: relay trust FILE"
             )
         if self.state == NEW:
             if self.problem:
@@ -141,16 +141,17 @@ class FoundConfig:
             )
         if self.state == GONE:
             return (
-                f"{path}, which you trusted, {self.problem or 'is gone'}; what it guarded stays"
-                f" shut. Put it back, or give it up with: relay trust --revoke {_quoted(path)}"
+                f"{path}, which you trusted, {self.problem or 'is gone'}; any tool that it guarded"
+                " stays blocked. Put it back, or give it up with: relay trust --revoke"
+                f" {_quoted(path)}"
             )
         if self.state == CHANGED:
             what = f"{path} has changed since you trusted it, so it"
             if self.program:
                 what = f"{self.program} has changed since you trusted {path}, so that file"
             return (
-                f"{what} does not run, and what it guarded"
-                f" stays shut. Read it, then: relay trust {_quoted(path)}"
+                f"{what} does not run, and any tool that it guarded"
+                f" stays blocked. Read it, then: relay trust {_quoted(path)}"
             )
         return ""
 

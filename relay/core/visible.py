@@ -62,6 +62,20 @@ def cells(text: str) -> str:
     return "".join(shown)
 
 
+def without_gaps(texts: list[str]) -> list[int]:
+    """The places of the rows to show, so that one blank row stands for three or more."""
+    places: list[int] = []
+    blank: list[int] = []
+    for n, text in enumerate(texts):
+        if not text.strip():
+            blank.append(n)
+            continue
+        places += blank[:1] if len(blank) > 2 else blank
+        places.append(n)
+        blank = []
+    return places + (blank[:1] if len(blank) > 2 else blank)
+
+
 def is_visible(text: str) -> bool:
     """Whether each character of ``text`` can be seen, as in a name."""
     return text.isascii() and text.isprintable() or all(map(_is_shown, text))

@@ -21,7 +21,7 @@ from relay.core.files import open_private, sync_folder, unlink_if_there
 from relay.ledger.schema import SCHEMA
 
 #: The end of the name of the file that says how far the ledger came.
-_MARK = "-reached"
+MARK = "-reached"
 #: Device, inode and size of a file.
 _Status = tuple[int, int, int]
 _NOTHING: _Status = (0, 0, 0)
@@ -185,7 +185,7 @@ class LedgerFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._main = self._log = _NOTHING
-        self._mark = open_private(path + _MARK, os.O_RDWR | os.O_CREAT)
+        self._mark = open_private(path + MARK, os.O_RDWR | os.O_CREAT)
         self.note()
 
     def close(self) -> None:
@@ -298,7 +298,7 @@ def set_aside(path: str) -> str:
         os.link(path, aside)  # under both names, until its log has the other one too
         with suppress(FileNotFoundError):
             os.rename(path + "-wal", aside + "-wal")
-        for name in ("", "-shm", _MARK):
+        for name in ("", "-shm", MARK):
             unlink_if_there(path + name)
         sync_folder(os.path.dirname(path))
     except OSError as error:

@@ -57,8 +57,10 @@ class Jobs:
             self._go_raw()
 
     def agent_continued(self) -> None:
-        """Somebody has continued the agent."""
-        self._stopped = False
+        """Somebody has continued the agent, perhaps while we were not stopped with it."""
+        if self._stopped:
+            self._stopped = False
+            self._link.event(frames.JOB, frames.CONTINUED)
 
     def agent_stopped(self, number: int, pending: Callable[[], bytes]) -> None:
         """Signal ``number`` stopped the agent: give the terminal back, and stop as well.

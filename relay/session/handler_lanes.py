@@ -73,7 +73,7 @@ class HandlerLanes:
         self._unfinished: dict[str, Detection] = {}
         self._size = 0
         self._unclosed = 0  # unclosed blocks on the screen in a row
-        self._overflow = Overflow("not done", "are waiting for their handlers already")
+        self._overflow = Overflow("not done", "messages already wait for their handlers")
 
     @property
     def busy(self) -> bool:

@@ -59,7 +59,7 @@ class Outbox:
         self._bytes = 0
         self._told: set[tuple[str, str]] = set()  # (receiver that gets nothing for now, reason)
         self._notices = NoticeCounter()
-        self._overflow = Overflow("not sent", "are waiting to be stored already")
+        self._overflow = Overflow("not sent", "messages already wait to be stored")
 
     @property
     def busy(self) -> bool:
@@ -81,7 +81,7 @@ class Outbox:
         room = NOTICES_MAX if notice else 0
         full = len(self._pending) >= PENDING_MAX + room
         if full or self._bytes + size > PENDING_BYTES_MAX + room * 1024:
-            error = RelayError(f"{len(self._pending)} messages are waiting to be stored already")
+            error = RelayError(f"{len(self._pending)} messages already wait to be stored")
             if notice:
                 yield from _explained(fields, error)
             else:
@@ -264,7 +264,7 @@ class Overflow:
         """Count a refused message; the first one is noted for the person at once."""
         if not self._refused:
             self._first, self._waiting = f"{head} {body[:60]}", waiting
-            yield PersonNote(f"{self._outcome}, from {self._first!r} on: {waiting} {self._why}")
+            yield PersonNote(f"{self._outcome}, from {self._first!r} on: {waiting:,} {self._why}")
         self._refused += 1
 
     def told(self) -> Iterator[DriverCommand]:
@@ -272,7 +272,7 @@ class Overflow:
         if self._refused:
             text = (
                 f"{self._outcome}: {self._refused} of what you said, from {self._first!r} on,"
-                f" because {self._waiting} {self._why}. Say it again, less at a time"
+                f" because {self._waiting:,} {self._why}. Say it again, less at a time"
             )
             self._refused = 0
             yield AgentNotice(text, each_time=True)

@@ -264,7 +264,7 @@ def test_damage_is_found_at_a_start_or_later_and_told_once(home: Home) -> None:
     with closing(sqlite3.connect(home.ledger)) as db:
         [[root]] = db.execute("SELECT rootpage FROM sqlite_master WHERE name='agents'")
         [[events]] = db.execute("SELECT rootpage FROM sqlite_master WHERE name='events'")
-    for page, where in ((root, "at the start"), (events, "later")):
+    for page, where in ((root, "at the start"), (events, "later"), (1, "in the header")):
         with open(home.ledger, "r+b") as file:
             file.seek((page - 1) * 4096)
             file.write(b"\xff" * 4096)
@@ -278,7 +278,7 @@ def test_damage_is_found_at_a_start_or_later_and_told_once(home: Home) -> None:
             assert client.request(SHOW, id=sent["id"])["message"]["body"] == where
             assert len([text for text in persons_inbox(client) if "was damaged" in text]) >= 1
         stop_broker(home)
-    assert len(list(Path(home.root).glob("ledger.db.damaged-*"))) == 2
+    assert len(list(Path(home.root).glob("ledger.db.damaged-*"))) == 3
 
 
 @pytest.mark.parametrize("size", [0, 5000], ids=["all", "a part"])

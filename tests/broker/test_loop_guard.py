@@ -36,6 +36,15 @@ def test_slower_messages_go_on_for_ever() -> None:
         assert guard.check("Al", "Bo", 1, number * (RATE_WINDOW_MS // RATE_MAX)) is None
 
 
+def test_a_clock_that_is_put_back_holds_nobody_until_it_is_there_again() -> None:
+    guard = LoopGuard()
+    for number in range(RATE_MAX):
+        assert guard.check("Al", "Bo", 1, 100 * RATE_WINDOW_MS + number) is None
+    for number in range(RATE_MAX):
+        assert guard.check("Al", "Bo", 1, number) is None
+    assert guard.check("Al", "Bo", 1, RATE_MAX) is not None
+
+
 def test_limits_can_be_turned_off() -> None:
     guard = LoopGuard(0, 0)
     for number in range(1000):

@@ -37,7 +37,9 @@ def test_agents(relay: Run, broker_home: Home) -> None:
         assert table[1].startswith("Bob  ")
 
 
-def test_status_shows_what_does_not_work(relay: Run, broker_home: Home) -> None:
+def test_status_shows_what_does_not_work(
+    relay: Run, broker_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with register(broker_home, "Bob") as bob:
         bob.request(
             AGENT_STATE, state="blocked", reason="a dialog", source="screen", notes=["no hooks"]
@@ -54,6 +56,9 @@ def test_status_shows_what_does_not_work(relay: Run, broker_home: Home) -> None:
         bob.request(AGENT_STATE, state="gone")
         out = relay("status").stdout
         assert "(1 that ended, with 1 unread)" in out and "on the way" not in out
+        assert "no space" not in out
+        monkeypatch.setattr("relay.cli.status.is_full", lambda _: True)
+        assert f"! no space is left at {broker_home.root}: make room" in relay("status").stdout
 
 
 def test_status_says_which_configuration_evaluates_nothing_and_what_mends_it(

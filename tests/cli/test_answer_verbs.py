@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from relay.__main__ import main
 from relay.broker.client import connect
 from relay.broker.door import YES_NO
 from relay.broker.server import wall_ms
@@ -192,3 +193,18 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
         assert "--note" in relay("answer", code, "no", "not on a Friday").stderr
         assert "yes: let go; no: refuse all" in relay("answer", code, "perhaps").stderr
         assert len(json.loads(relay("items", "--json").stdout)) == 2
+
+
+def test_peek_fits_a_screen_into_a_smaller_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = ["Done.", *[""] * 20, "─" * 120, "❯\xa0ready", "─" * 120, "", ""]
+    monkeypatch.setattr("relay.cli.answer_verbs.ask", lambda *_: {"lines": screen})
+    assert main(["peek", "Bob"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        *("Done.", *[""] * 20, "─" * 120, "❯ ready", "─" * 120)
+    ]
+    monkeypatch.setattr("relay.cli.table.columns", lambda: 80)
+    assert main(["peek", "Bob"]) == 0
+    rule = "─" * 80
+    assert capsys.readouterr().out.splitlines() == ["Done.", "", rule, "❯ ready", rule]

@@ -7,8 +7,9 @@ from typing import cast
 
 import pytest
 
-from relay.cli import config_verbs
+from relay.cli import config_verbs, output
 from relay.cli.init_verb import TEMPLATE
+from relay.config.settings import keys
 from relay.config.trust import CONFIG_NAME, is_trusted, read_config, user_config
 from relay.core.errors import ConfigError, NotFound, RelayError
 from relay.core.paths import Home
@@ -208,13 +209,35 @@ def test_show_lists_whatever_is_set(relay: Verb, capsys: pytest.CaptureFixture[s
     relay("trust", str(own))
     assert "notify        desktop, quiet 22:00-07:00\n" in capsys.readouterr().out
     relay("trust")
-    assert "settings      timeout 9.0, mcp True\n" in capsys.readouterr().out
+    assert "settings      timeout 9, mcp True\n" in capsys.readouterr().out
     relay("config")
-    here = Path(CONFIG_NAME).absolute()
     shown = capsys.readouterr().out
-    for line in (f"mcp           True  ({here})", f"may           Bob peek  ({here})"):
+    for line in (
+        "mcp           True  (relay.config.py)",
+        "may           Bob peek  (relay.config.py)",
+    ):
         assert line in shown
-    assert f"notify        desktop, quiet 22:00-07:00  ({own})" in shown
+    assert f"notify        desktop, quiet 22:00-07:00  ({output.short_path(str(own))})" in shown
+
+
+def test_show_lists_what_else_applies_beside_a_file_that_cannot_be_used(
+    relay: Verb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = Path(user_config())
+    own.parent.mkdir(parents=True)
+    own.write_text("config = {'timeout': 9}\n")
+    Path(CONFIG_NAME).write_text("import os\nconfig = {'task': os.environ['NOT_SET_HERE']}\n")
+    for path in (str(own), CONFIG_NAME):
+        trusted(Home.from_env(), path)
+    with pytest.raises(ConfigError, match=":2: KeyError: 'NOT_SET_HERE'"):
+        relay("config")
+    assert "timeout       9  (" in capsys.readouterr().out
+
+
+def test_all_keys_are_listed(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
+    relay("config", "keys")
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines()] == sorted(keys())
 
 
 def test_check_runs_only_what_is_trusted(

@@ -77,7 +77,9 @@ def test_the_list_says_what_would_run_and_in_which_order(
     ]
     assert [one["on_failure"] for one in listed] == ["allow", "block", "allow"]
     assert hooks("hooks", "list") == 0
-    assert "guard" in capsys.readouterr().out
+    head, crash, guard, _ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON", "FAILURE", "FILE"]
+    assert guard.split()[1:] == ["guard", "function", "Bash", "5", "block", CONFIG_NAME]
 
 
 def test_the_handlers_of_a_pattern_can_be_tried(

@@ -37,7 +37,7 @@ def started(broker_home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Spawn]:
     def start(home: Home, wanted: Spawn, **_: object) -> Spawned:
         found.append(wanted)
         if wanted.conversation == "nothing-said":
-            raise RelayError("it has ended", hint="\nNo conversation found", code=ENDED)
+            raise RelayError("it has ended", hint="\nNo conversation nothing-said\nbye", code=ENDED)
         return Spawned(wanted.name, 1, "idle", "")
 
     monkeypatch.setattr(spawn_verbs, "spawn", start)
@@ -120,7 +120,7 @@ def test_one_whose_program_has_not_kept_its_conversation_starts_afresh_and_that_
     assert "relay resume brings back Ann (the terminal is gone)" in capsys.readouterr().err
     verbs("resume", "Ann")
     assert [one.conversation for one in started] == ["nothing-said", ""]
-    assert capsys.readouterr().out == "Ann: idle, started afresh (No conversation found)\n"
+    assert capsys.readouterr().out == "Ann: idle, started afresh (No conversation nothing-said)\n"
 
 
 def test_aider_which_has_no_ids_goes_on_with_what_was_said_in_its_folder(

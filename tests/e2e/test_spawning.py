@@ -142,6 +142,21 @@ def test_who_has_lost_its_terminal_is_brought_back_and_who_was_released_is_not(
     assert (one.name, is_known) == ("Bob", True)
 
 
+def test_who_is_stopped_where_no_shell_is_goes_on_when_it_is_continued() -> None:
+    relay("spawn", "Bob", "--", *python(ECHO))
+
+    def state() -> str:
+        [row] = relay_json("agents", "--live", "--json")
+        return str(row["state"])
+
+    [row] = relay_json("agents", "--live", "--json")
+    os.kill(row["pid"], signal.SIGSTOP)
+    wait_until(lambda: state() == "stopped")
+    os.kill(row["pid"], signal.SIGCONT)
+    wait_until(lambda: state() == "idle")
+    relay("send", "Bob", "are you there?", "--wait=20")  # it has seen it
+
+
 @pytest.mark.skipif(not MARKS, reason="the processes of a run are found by /proc")
 def test_all_that_ran_is_brought_back_after_an_orderly_shutdown(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

@@ -171,7 +171,7 @@ def test_the_queue_is_bounded_and_a_notice_has_room(monkeypatch: pytest.MonkeyPa
     # Once there is room again the agent learns how many were refused, and why.
     (text,) = told(outbox.answered("id1", OK, 0.0))
     assert text.startswith(
-        "not sent: 3 of what you said, from '@relay:Bob hello' on, because 1 are"
+        "not sent: 3 of what you said, from '@relay:Bob hello' on, because 1 messages"
     )
     assert told(outbox.answered("id3", OK, 0.0)) == []
 

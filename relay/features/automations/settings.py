@@ -79,7 +79,7 @@ class _Llm(Setting[Json | None]):
 
 AUTOMATIONS = _Automations(
     "automations",
-    "whether agents may register some, and how many run at once: your own file's",
+    "whether agents may register some, and how many run at once; only your own file's counts",
     _parsed,
     AutomationSettings(),
     own_only=True,

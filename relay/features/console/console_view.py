@@ -7,10 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from relay.core.visible import NEEDY, age, cells, columns_of, cut, tone, visible, visible_lines
+from relay.core.visible import (
+    NEEDY,
+    age,
+    cells,
+    columns_of,
+    cut,
+    tone,
+    visible,
+    visible_lines,
+    without_gaps,
+)
 from relay.features.console.console_state import ConsoleState, TrafficLine
 from relay.features.console.console_words import OWN
 from relay.protocol.item_ops import waiting_words
@@ -299,7 +308,7 @@ class _View:
         """Rows of the traffic and of what stands below it: an item gets what it needs."""
         below = max(1, room * 3 // 5)
         if beside[2]:
-            below = max(1, min(max(below, len(beside[1])), room - 2))
+            below = max(1, min(len(beside[1]), room - 2))
         return max(0, room - below), below
 
     def _title(self) -> str:
@@ -487,7 +496,8 @@ class _View:
             return rows
         if not kept:
             # The gap above an input line at the screen's bottom must not be all that is seen.
-            rows = self._without_gaps(rows)
+            texts = ["".join(text for _, text in row) for row in rows]
+            rows = [rows[n] for n in without_gaps(texts)]
             self.lift_max = max(0, len(rows) - height)
             last = len(rows) - min(self.state.lift, self.lift_max)
             return rows[max(0, last - height) : last]
@@ -502,14 +512,6 @@ class _View:
         self.at_end = (left == 0, first == 0)
         more = f"  PgDn: {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
         return [*text[first : first + room], [("class:dim", more)], *end]
-
-    def _without_gaps(self, rows: list[Row]) -> list[Row]:
-        """The rows, with one in place of three blank ones or more."""
-        kept: list[Row] = []
-        for blank, run in groupby(rows, lambda row: not any(text.strip() for _, text in row)):
-            part = list(run)
-            kept += [[("class:dim", self.signs.more)]] if blank and len(part) > 2 else part
-        return kept
 
     def _help(self, room: int) -> list[Row]:
         texts = help_texts(self.signs)

@@ -34,7 +34,7 @@ class _Caps(Setting[dict[str, float]]):
 
 CAPS = _Caps(
     "caps",
-    "what agents may cost, in US dollars a day: your own file's; see docs/cost.md",
+    "what agents may cost, in US dollars a day; only your own file's counts; see docs/cost.md",
     parse_caps,
     {},
     at_top=True,

@@ -102,7 +102,8 @@ class _Notify(Setting[dict[str, Any] | None]):
 #: All keys of DEFAULTS; None: the person is not told.
 NOTIFY = _Notify(
     "notify",
-    "what you are told of while you look elsewhere; see docs/notifications.md",
+    "what you are told of while you look elsewhere; only your own file's counts;"
+    " see docs/notifications.md",
     _parsed,
     None,
     own_only=True,
