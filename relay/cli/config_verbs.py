@@ -98,7 +98,7 @@ def run_trust(args: Options) -> int:
     """Run the file once, trust it and its programs as they are, and show what it registers."""
     home = Home.from_env()
     if args.revoke and args.show:
-        raise UsageError("--show and --revoke exclude each other", hint="relay trust --help")
+        raise UsageError("--show and --revoke cannot be combined", hint="relay trust --help")
     if not args.show:
         check_person(home, "say what is trusted")
     if args.revoke:
