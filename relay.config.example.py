@@ -1,4 +1,4 @@
-"""Everything that a relay.config.py can contain. Copy what you need.
+"""Handlers of every kind, and some settings (relay config keys lists all). Copy what you need.
 
 The file runs only after `relay trust`. It can import what is installed, but not the modules
 beside it. docs/config.md and docs/hooks.md explain each part.

@@ -47,7 +47,7 @@ def relay_run(count: int, blank: bool, gap: float, scratch: Path) -> list[float]
     """Milliseconds for each message through relay."""
     home = scratch / "home"
     log = scratch / "received"
-    env = {**os.environ, "RELAY_HOME": str(home)}
+    env = {**os.environ, "RELAY_HOME": str(home), "RELAY_RATE_MAX": "0"}  # no loop
     wrap = [sys.executable, "-m", "relay", "wrap"]
     receiver = PtyProcess.spawn(
         [*wrap, "--name", "Receiver", "--", sys.executable, "-c", _RECEIVER, str(log)], env=env

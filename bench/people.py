@@ -110,7 +110,7 @@ def console() -> list[Row]:
         talking.stdout.readline()
         terminal = Terminal([*RELAY, "console"], env)
         try:
-            terminal.read_until(b"complete")
+            terminal.read_until(b" help ")
             pressed = _Keys(terminal).press(PRESSED)
             reading = threading.Event()
             reader = threading.Thread(target=_drain, args=(terminal, reading))

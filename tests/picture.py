@@ -28,7 +28,7 @@ from tests.real_agents.wrapped import room
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "console.svg"
-COLS, ROWS = 96, 14
+COLS, ROWS = 96, 16
 #: Pixels of a cell, and around all of them.
 WIDTH, HEIGHT, EDGE = 8.4, 18, 14
 #: Screens that stand for less than this are left out, and the last one stays that long. Seconds.
@@ -146,7 +146,10 @@ def _played(console: Recorded) -> list[tuple[float, bytes]]:
     console.keys(f"@Alice {BEGIN}")
     console.wait(lambda: console.shows("Bob asks"), 40.0)
     time.sleep(2.0)
-    console.keys("/answer Bob 1")
+    console.type("\x12")  # ^R shows it in full
+    console.wait(lambda: console.shows("$ make test"))
+    time.sleep(3.0)
+    console.keys("1")
     console.wait(lambda: console.shows("shall I merge"), 40.0)
     time.sleep(1.5)
     return list(console.pieces)  # before it gives the terminal back

@@ -75,13 +75,14 @@ class DrivenProgram:
         self._drawn = time.monotonic()
         env = {name: one for name, one in env.items() if name not in _OF_A_TERMINAL} | _SHOWS
         self._process: Any = PtyProcess.spawn(argv, env=env, cwd=cwd, dimensions=(rows, cols))
+        self._ended = False
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     @property
     def runs(self) -> bool:
         """Whether something still has its terminal."""
-        return self._thread.is_alive()
+        return not self._ended
 
     @property
     def quiet(self) -> float:
@@ -209,13 +210,16 @@ class DrivenProgram:
         self.close()
 
     def _read(self) -> None:
-        while data := self._output():
-            with self._lock:
-                self._screen.feed(data)
+        try:
+            while data := self._output():
+                with self._lock:
+                    self._screen.feed(data)
+                if self._drew is not None:
+                    self._drew()
+        finally:
+            self._ended = True  # before the last call, behind which nobody looks again
             if self._drew is not None:
                 self._drew()
-        if self._drew is not None:
-            self._drew()
 
     def _output(self) -> bytes:
         try:

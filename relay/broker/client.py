@@ -212,7 +212,7 @@ class BrokerClient:
             connection.sendall(line)
         except TimeoutError as error:
             self.close()
-            raise Timeout("the broker does not read", hint="relay broker stop") from error
+            raise Timeout("the broker does not respond", hint="relay broker stop") from error
         except OSError:
             # It may have said why before it closed.
             pass

@@ -78,7 +78,9 @@ class ItemOps:
             )
         index = choice_of(items[0], fields["choice"])
         if len(items) > 1 and index >= len(YES_NO):
-            raise UsageError(f"several items are answered by yes or no, not {fields['choice']!r}")
+            raise UsageError(
+                f"several items can only be answered with yes or no, not {fields['choice']!r}"
+            )
         choice = items[0]["choices"][index]
         answers: dict[str, ItemAnswer] = {}  # by the kind of items: each has its own words
         by_kind: dict[str, list[Item]] = {}
@@ -225,14 +227,14 @@ def _meant(part: str, items: list[Item]) -> Item:
     if not exact and theirs and any(one not in theirs for one in ends):
         # An agent that has such a name must not get the yes that another's item was to get.
         raise UsageError(
-            f"{shown} is an agent, and the end of an item's id", hint="give more of the id"
+            f"{shown} could be an agent or the end of an item's id", hint="give more of the id"
         )
     found = exact or theirs or ends
     if len(found) > 1:
         ids = ", ".join(one["id"][-8:] for one in found[:10])
-        raise UsageError(f"{len(found)} items are called {shown}: {ids}", hint="relay items")
+        raise UsageError(f"{len(found)} items match {shown}: {ids}", hint="relay items")
     if not found:
-        raise NotFound(f"{shown} asks nothing of you now", hint="what waits: relay items")
+        raise NotFound(f"{shown} is not asking you anything", hint="relay items lists what waits")
     return found[0]
 
 

@@ -380,7 +380,7 @@ _PROVEN = _as_meta({"proven": True})
 
 def _too_large(size: int) -> UsageError:
     return UsageError(
-        f"the text is {size} bytes long; at most {BODY_MAX} are possible",
+        f"the text is {size} bytes long; the limit is {BODY_MAX}",
         hint="put it in a file and send its path",
         code="too_large",
     )

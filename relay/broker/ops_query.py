@@ -242,7 +242,7 @@ def one_id(ledger: Ledger, wanted: str) -> str:
     """The id of the only message whose id begins or ends with ``wanted``. Raises UsageError and
     NotFound."""
     if len(wanted) < 4:
-        raise UsageError("an id needs at least 4 characters", hint="relay sent lists the ids")
+        raise UsageError("give at least 4 characters of the id", hint="relay sent lists the ids")
     found = queries.matching_ids(ledger, wanted)
     if len(found) > 1:
         raise UsageError(f"{wanted} could be {', '.join(found[:5])}", hint="give more of the id")

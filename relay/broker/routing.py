@@ -184,7 +184,7 @@ def _everyone(sender: str, peers: Mapping[str, Peer], strict: bool) -> list[Rout
     if routes:
         return routes
     if strict:
-        raise NotFound("nobody is there", hint="start an agent: relay wrap --name NAME COMMAND")
+        raise NotFound("no agent is running", hint="relay wrap --name NAME COMMAND starts one")
     return [Route(EVERYONE, State.FAILED, "nobody else is there")]
 
 

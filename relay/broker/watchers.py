@@ -170,8 +170,8 @@ class Watchers:
         kinds = frozenset(fields.get("kinds") or ()) or self.kinds
         if unknown := kinds - self.kinds:
             raise UsageError(
-                f"nobody can watch {', '.join(sorted(unknown))}",
-                hint=f"there are: {', '.join(sorted(self.kinds))}",
+                f"there is no kind {', '.join(sorted(unknown))}",
+                hint=f"the kinds are: {', '.join(sorted(self.kinds))}",
             )
         agents = frozenset(name.lower() for name in fields.get("agents") or ())
         if self._directory.speaker(request) is not None:

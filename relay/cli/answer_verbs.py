@@ -243,7 +243,7 @@ def answer_verb(options: Options) -> int:
             hint="for example: relay answer Bob 1; relay items shows what waits",
         )
     if any(name.lower() in ("yes", "no") for name in names):
-        raise UsageError("the choice stands last", hint="a remark is given with --note TEXT")
+        raise UsageError("the choice comes last", hint="use --note TEXT for a remark")
     single = len(names) == 1 and not several
     answers: list[Any] = []
     more = True

@@ -52,6 +52,7 @@ from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
 from relay.core.files import changed_files
 from relay.core.paths import Home, is_within
 from relay.core.processes import own_place
+from relay.core.yaml_tree import YamlError
 from relay.hooks.hook_files import is_hook_file
 from relay.protocol.agent_ops import AGENTS
 
@@ -97,7 +98,7 @@ def run_trust(args: Options) -> int:
     """Run the file once, trust it and its programs as they are, and show what it registers."""
     home = Home.from_env()
     if args.revoke and args.show:
-        raise UsageError("--show and --revoke exclude each other", hint="relay trust --help")
+        raise UsageError("--show and --revoke cannot be combined", hint="relay trust --help")
     if not args.show:
         check_person(home, "say what is trusted")
     if args.revoke:
@@ -107,7 +108,7 @@ def run_trust(args: Options) -> int:
     is_new = not args.show and bool(changed or not is_trusted(home, file.path, file.sha256))
     runs: list[str] = []
     seen: Examined | None = None
-    if door.file_of_feature(file) or is_hook_file(file.path, file.data):
+    if _of_feature(file) or is_hook_file(file.path, file.data):
         runs, seen = _runs(file)
     else:
         compile_config(file)
@@ -203,11 +204,28 @@ def trust_file(home: Home, file: ConfigFile) -> None:
 
 def _runs(file: ConfigFile) -> tuple[list[str], Examined]:
     """What a file that is no Python would run, a line each, and what else is known of it."""
-    seen = door.file_of_feature(file)
+    seen = _of_feature(file)
     if seen is None:
-        return examine_hook_file(file)
+        try:
+            return examine_hook_file(file)
+        except ConfigError as error:
+            for line in mistakes_of(error) if error.details.get("mistakes") else ():
+                output.note(line)
+            raise
     nothing = Manifest(patterns=[], hooks=[], events=[])
     return seen.runs, Examined(nothing, seen.programs, [], [])
+
+
+def _of_feature(file: ConfigFile) -> door.FileOfFeature | None:
+    """What a feature says of a file that is its own. Raises RelayError, after a line for each
+    mistake where there are several."""
+    try:
+        return door.file_of_feature(file)
+    except YamlError as error:
+        if not error.mistakes[1:]:
+            raise
+        lines = [f"{file.path}:{one.line}: {one.text}" for one in error.mistakes]
+        raise _refused(file, lines, "so it cannot be used") from None
 
 
 def _changes(home: Home, file: ConfigFile) -> list[str]:
@@ -288,7 +306,7 @@ def run_check(args: Options) -> int:
     """Exit 0 when the file can be used, 2 (ConfigError) when not."""
     home = Home.from_env()
     file = _file(args.path)
-    of_feature = door.file_of_feature(file)
+    of_feature = _of_feature(file)
     trusted = is_trusted(home, file.path, file.sha256)
     record: dict[str, Any] = {"path": file.path, "sha256": file.sha256, "ok": True}
     warnings: list[str] = []
@@ -296,6 +314,11 @@ def run_check(args: Options) -> int:
         held = ", ".join(f"{name}: {number}" for name, number in of_feature.counts.items())
         said = f"no mistake found ({held})"
         record |= {**of_feature.counts, "trusted": trusted}
+    elif is_hook_file(file.path, file.data):
+        runs, seen = _runs(file)
+        warnings = seen.warnings
+        said = f"hooks that run: {len(runs)}"
+        record |= {"hooks": seen.manifest.hooks, "warnings": warnings, "trusted": trusted}
     else:
         patterns, hooks = list[str](), list[str]()
         mistakes = Mistakes(file.path, file.data.decode(errors="replace"))

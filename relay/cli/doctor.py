@@ -266,7 +266,7 @@ def _state(home: Home) -> Check:
     folders = home.root, home.run, home.logs, home.names, home.content, home.ledger
     for one in (*folders, tempfile.gettempdir()):
         if os.path.lexists(one) and not os.access(one, os.W_OK):
-            return Check("state", "bad", f"{one} can only be read", "make it writable")
+            return Check("state", "bad", f"{one} is read-only", "make it writable")
     try:
         opened = home.opened()
     except RelayError as error:

@@ -29,7 +29,7 @@ def export_target(file: str | None, *, replace: bool) -> Iterator[IO[str]]:
             return
         if os.path.exists(file) and not replace:
             raise UsageError(
-                f"{file} is there already",
+                f"{file} already exists",
                 hint="name another file, or give --force to replace it",
                 code="exists",
             )

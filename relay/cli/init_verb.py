@@ -98,7 +98,7 @@ def write(name: str, text: str, args: Options, option: str = "") -> str:
     except FileExistsError:
         again = " ".join(filter(None, ("relay init", option, "--force")))
         raise RelayError(
-            f"{path} is already there", hint=f"edit it, or replace it with: {again}"
+            f"{path} already exists", hint=f"edit it, or replace it with: {again}"
         ) from None
     except OSError as error:
         raise RelayError(

@@ -146,7 +146,7 @@ def reindex_verb(options: Any) -> int:
 def compact_verb(options: Any) -> int:
     """``relay ledger compact``: asks first, as what is shortened is gone."""
     if options.before is None:
-        raise UsageError("which turns are old?", hint="relay ledger compact --before 90d")
+        raise UsageError("--before is missing", hint="relay ledger compact --before 90d")
     with connect(Home.from_env()) as client:
         would = _compact(client, options, really=False)
         if would["turns"] and not _agreed(options, would):

@@ -180,7 +180,7 @@ def agreed(question: str, *, yes: bool = False) -> bool:
         return True
     if not sys.stdin.isatty():
         raise UsageError(
-            "this must be confirmed, and there is no terminal to ask on", hint="give --yes"
+            "this must be confirmed, and there is no terminal to ask on", hint="add --yes"
         )
     return (asked(f"{question} [y/N]") or "").lower() in ("y", "yes")
 

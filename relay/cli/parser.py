@@ -181,7 +181,7 @@ class Parser:
             if argument.name == "config" and values[argument.name] is not None:
                 # The last one would take the place of a guard that an alias puts there.
                 raise UsageError(
-                    "--config is given twice, and one file can be named",
+                    "--config is given twice; it can name only one file",
                     hint="leave one out; your own and the project's configurations apply with it",
                 )
             value = self._value(argument, text)

@@ -123,7 +123,7 @@ def ask_verb(options: Any) -> int:
     else:
         raise UsageError(f"{options.text!r} is one argument too many: --to says whom you ask")
     if options.to is None:
-        raise UsageError("ask whom, and what?", hint='relay ask NAME "TEXT"')
+        raise UsageError("NAME and TEXT are missing", hint='relay ask NAME "TEXT"')
     options.mode = options.reply = None
     options.offline, options.answer = False, options.timeout
     return send_verb(options, quiet=True)

@@ -159,7 +159,7 @@ def resume_verb(options: Any) -> int:
         show_questions(asking)
     if not rows:
         output.note(
-            "no spawned agent has lost its terminal; relay resume NAME brings back one that ended"
+            "no agent needs to be brought back; relay resume NAME brings back one that has ended"
         )
     if not options.names and (others := in_terminals(home)):
         output.note(
@@ -202,7 +202,7 @@ def release_verb(options: Any) -> int:
     """``relay release``: the status of the worst."""
     home = Home.from_env()
     if not (options.names or options.all):
-        raise UsageError("release whom?", hint="relay release NAME, or --all")
+        raise UsageError("say which agents to release", hint="relay release NAME, or --all")
     here = [one["name"] for one in spawned(home) if names.holder(home, one["name"]) is not None]
     chosen = list(dict.fromkeys([*options.names, *(here if options.all else ())]))
     rows, worst = list[Json](), 0

@@ -155,7 +155,9 @@ class _Wait:
             if own:
                 self._id = own[-1]["id"]
             elif what != "idle":
-                raise NotFound(f"you have sent {name} nothing", hint="give --id, or: relay send")
+                raise NotFound(
+                    f"you have not sent {name} a message", hint="give --id, or: relay send"
+                )
 
     def holds(self) -> bool:
         """Whether it is so. Raises NotFound and _Never."""
@@ -177,7 +179,7 @@ class _Wait:
             if agent["name"].lower() == self.name.lower():
                 self.name = agent["name"]
                 return dict(agent)
-        raise NotFound(f"no agent is called {self.name}", hint="relay agents")
+        raise NotFound(f"no agent is called {self.name}", hint="relay agents lists them")
 
     def _is_done(self, agent: Json) -> bool:
         rests: bool = agent["state"] == "idle"

@@ -147,7 +147,7 @@ def check_writable(options: Options) -> None:
     """Raises UsageError where ``--write`` limits nothing."""
     if options.write and options.intent is None and not options.confine:
         raise UsageError(
-            "--write without --confine or --intent", hint="without these it may write everything"
+            "--write needs --confine or --intent", hint="without these it may write everything"
         )
 
 
@@ -195,17 +195,19 @@ def wrap(options: Options) -> int:
         ("--overwrite", options.overwrite),
     ):
         if given and options.record is None:
-            raise UsageError(f"{flag} without --record", hint=f"add --record FILE, or leave {flag}")
+            raise UsageError(
+                f"{flag} needs --record", hint=f"add --record FILE, or leave out {flag}"
+            )
     roles, channels = _words(options.role), _words(options.join)
     for flag, words in (("--role", roles), ("--join", [one.removeprefix("#") for one in channels])):
         for word in words:
             if not valid_name(word):
                 raise UsageError(
-                    f"{flag} {word}: it is named as agents are",
+                    f"{flag}: {word!r} cannot be a name",
                     hint="letters, digits, _ . - (at most 64), and none of relay's own words",
                 )
     if options.intent is not None and options.ungoverned:
-        raise UsageError("--intent with --ungoverned", hint="leave one out")
+        raise UsageError("--intent and --ungoverned cannot be combined", hint="leave one out")
     check_writable(options)
     title = options.title or os.environ.get("RELAY_TITLE") == "1"
     recording = None

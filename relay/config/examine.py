@@ -114,8 +114,9 @@ def examine_hook_file(file: ConfigFile) -> tuple[list[str], Examined]:
     specs, problems = read_hook_file(file.data, file.path)
     if not specs:
         raise ConfigError(
-            f"{file.path} has no hook that relay could run" + "".join(f"; {p}" for p in problems),
+            f"{file.path} has no hook that relay could run",
             hint="name a settings.json of Claude Code or Gemini CLI with hooks, or a Python file",
+            details={"mistakes": problems},
         )
     runs = []
     for spec in specs:
@@ -127,9 +128,9 @@ def examine_hook_file(file: ConfigFile) -> tuple[list[str], Examined]:
     hooks = list(dict.fromkeys(spec.event.registration for spec in specs))
     commands = [spec.action for spec in specs if isinstance(spec.action, Command)]
     events = list(dict.fromkeys(spec.event.value for spec in specs))
-    manifest = Manifest(patterns=[], hooks=hooks, events=events, problem="; ".join(problems))
+    manifest = Manifest(patterns=[], hooks=hooks, events=events)
     hashes = programs.hashes(commands, file.path)
-    return runs, Examined(manifest, hashes, [], programs.unread(commands))
+    return runs, Examined(manifest, hashes, [], [*problems, *programs.unread(commands)])
 
 
 def _unexamined(why: str) -> Examined:

@@ -413,7 +413,9 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     registry = relays[0].registry if relays else Registry()
     settings = relays[0].settings if relays else Settings()
     if len(relays) > 1:
-        mistakes.note(ConfigError("more than one Relay() is made", hint="register with one"))
+        mistakes.note(
+            ConfigError("more than one Relay() is created", hint="use one for all handlers")
+        )
     settings = apply_dictionaries(names, registry, settings, mistakes, source=file.path)
     mistakes.check()
     settings = settings.of_file(file.path, file.sha256)

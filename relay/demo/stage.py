@@ -99,7 +99,7 @@ def watch(actors: list[Actor], out: Callable[[str], None]) -> None:
     while live := [actor for actor in actors if actor.open]:
         if time.monotonic() > deadline:
             raise Timeout(
-                "the demo did not come to its end",
+                "the demo did not finish",
                 hint="run `relay doctor`; the agents' screens are above",
             )
         readable, _, _ = select.select([actor.terminal.fd for actor in live], [], [], 1.0)

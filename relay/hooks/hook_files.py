@@ -146,10 +146,11 @@ class _Problems:
         self._path = path
         self.lines: list[str] = []
 
-    def say(self, where: str, what: str) -> None:
+    def say(self, where: str, what: str, *, line: int = 0) -> None:
         """Note ``what`` of the place ``where`` in the file ("" for all of it)."""
-        line = clean(": ".join(part for part in (self._path, where, what) if part))
-        self.lines.append(line if len(line) <= _LINE_MAX else line[: _LINE_MAX - 1] + "…")
+        path = f"{self._path}:{line}" if line else self._path
+        said = clean(": ".join(part for part in (path, where, what) if part))
+        self.lines.append(said if len(said) <= _LINE_MAX else said[: _LINE_MAX - 1] + "…")
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +311,8 @@ def _settings(data: bytes, problems: _Problems) -> dict[str, Any]:
     except UnicodeDecodeError:
         problems.say("", "it is not UTF-8 text, so it has no hooks")
     except json.JSONDecodeError as error:
-        problems.say(f"line {error.lineno}", f"it is not JSON ({error.msg}), so it has no hooks")
+        why = f"it is not JSON ({error.msg}), so it has no hooks"
+        problems.say("", why, line=error.lineno)
     except (ValueError, RecursionError):
         problems.say("", "it cannot be read as JSON, so it has no hooks")
     else:

@@ -187,7 +187,7 @@ class Registry:
                 hint='name it: @relay.route("family"); letters, digits, _ . -, at most 64',
             )
         if given in self._routes:
-            raise RegistrationError(f"there are two routes {given!r}", hint="name one otherwise")
+            raise RegistrationError(f"there are two routes {given!r}", hint="rename one of them")
         entry = RouteFunction(
             given,
             callee_of(label, function, ROUTE_OFFERED, timeout, source),

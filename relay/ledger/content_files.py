@@ -41,7 +41,7 @@ def store(home: Home, data: bytes) -> str:
     """Put ``data`` on the disk; its hash. Raises UsageError for too much, StorageError."""
     if len(data) > CONTENT_MAX:
         raise UsageError(
-            f"the content has {len(data)} bytes; at most {CONTENT_MAX} are possible",
+            f"the content has {len(data)} bytes; the limit is {CONTENT_MAX}",
             hint="put it where its reader finds it, and name that place in the text",
             code="too_large",
         )

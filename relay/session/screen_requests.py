@@ -258,7 +258,7 @@ def _if_at(at: int, key: str, dialog: Dialog) -> str:
 
 def _stale() -> NotDelivered:
     return NotDelivered(
-        "that question does not stand there any more: nothing was typed",
-        hint="what is asked now: relay items",
+        "the question has left the screen, so nothing was typed",
+        hint="relay items lists what is asked now",
         code="stale",
     )

@@ -136,7 +136,7 @@ def _connect(home: Home, name: str) -> socket.socket:
                 f"no agent called {name} is running", hint="relay agents lists them"
             ) from error
         raise NotFound(
-            f"{name} runs in a terminal that is not relay's to show",
+            f"{name} runs in a terminal of its own, which relay cannot show",
             hint=f"it was not started by relay spawn; relay peek {name} prints what it shows",
         ) from error
     except BaseException:

@@ -120,7 +120,7 @@ def test_what_holds_the_lock_is_named_and_ended_on_the_persons_word(
         named = f"process {stranger.pid} (sleep 600) holds the broker's lock, and is not a broker"
         assert named in relay("broker", "status").stdout
         refused = relay("broker", "stop")
-        assert refused.returncode == 2 and "give --yes" in refused.stderr
+        assert refused.returncode == 2 and "add --yes" in refused.stderr
         assert stranger.poll() is None
         assert f"stopped (pid {stranger.pid})" in relay("broker", "stop", "--yes").stderr
         assert stranger.wait(timeout=30) == -signal.SIGTERM

@@ -183,12 +183,12 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
         assert gone.returncode == 2 and "relay items lists what waits for you" in gone.stderr
     assert "relay items" in relay("answer", "yes").stderr
     unknown = relay("answer", "4QXK7Z2M", "yes")
-    assert unknown.returncode == 3 and "what waits: relay items" in unknown.stderr
+    assert unknown.returncode == 3 and "relay items lists what waits" in unknown.stderr
     with register(broker_home, "Al") as al, register(broker_home, "Bob"):
         with register(broker_home, "Carol", run="run-3"):
             for to in ("Bob", "Bob", "Carol", "Carol"):
                 al.request(SEND, to=to, body="x")
-        assert "2 items are called Al: " in relay("answer", "Al", "yes").stderr
+        assert "2 items match Al: " in relay("answer", "Al", "yes").stderr
         code = json.loads(relay("items", "--json").stdout)[0]["id"][-8:]
         assert "--note" in relay("answer", code, "no", "not on a Friday").stderr
         assert "yes: let go; no: refuse all" in relay("answer", code, "perhaps").stderr

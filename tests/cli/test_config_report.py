@@ -367,3 +367,39 @@ def test_check_finds_mistakes_in_memory(relay: Verb, capsys: pytest.CaptureFixtu
     capsys.readouterr()
     assert relay("config", "check") == 0
     assert "variable NOT_SET_HERE is not set here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("settings.json", '{"hooks": {\n', [":2: it is not JSON"]),
+        (
+            "settings.json",
+            '{"hooks": {"Stop": [{"hooks": [{"type": "prompt"}]}], "Stopp": [{"hooks": []}]}}',
+            [": hooks.Stop[0].hooks[0]: ", ": hooks.Stopp: "],
+        ),
+        (
+            "relay.yaml",
+            "agents:\n  Alice:\n    comand: x\n",
+            [":3: there is no", ":3: command miss"],
+        ),
+    ],
+    ids=["no JSON", "hooks", "team"],
+)
+@pytest.mark.parametrize("words", [("config", "check"), ("trust",)], ids="-".join)
+def test_mistakes_in_other_files_are_told_a_line_each(
+    relay: Verb,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    name: str,
+    text: str,
+    told: list[str],
+) -> None:
+    path = Path(name).absolute()
+    path.write_text(text)
+    with pytest.raises(ConfigError):
+        relay(*words, name)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(told)
+    for line, start in zip(lines, told, strict=True):
+        assert line.startswith(f"{path}{start}")

@@ -255,7 +255,7 @@ def test_a_folder_of_relays_that_can_only_be_read_is_named(
     access = os.access
     monkeypatch.setattr(os, "access", lambda one, how: one != home.logs and access(one, how))
     check = _checks(home, tmp_path)["state"]
-    assert (check.level, check.text) == ("bad", f"{home.logs} can only be read")
+    assert (check.level, check.text) == ("bad", f"{home.logs} is read-only")
 
 
 def test_what_is_safe_is_mended_when_asked_for(

@@ -45,7 +45,7 @@ def test_init_writes_a_file_that_loads(relay: Verb, capsys: pytest.CaptureFixtur
 def test_init_never_overwrites_unasked(relay: Verb, tmp_path: Path) -> None:
     path = Path(CONFIG_NAME)
     path.write_text("mine")
-    with pytest.raises(RelayError, match="already there") as caught:
+    with pytest.raises(RelayError, match="already exists") as caught:
         relay("init")
     assert "--force" in caught.value.hint
     assert path.read_text() == "mine"
@@ -85,7 +85,7 @@ def test_init_governed_makes_a_project_a_governed_one(
     assert (path.parent / ".gitignore").read_text() == f"{TRACE_FILE}\n{MAP_FILE}\n"
     assert not parse(INTENTS_TEMPLATE).intents and "nothing is allowed" in done.err
     path.write_text("mine")
-    with pytest.raises(RelayError, match="already there"):
+    with pytest.raises(RelayError, match="already exists"):
         relay("init", "--governed")
     with pytest.raises(RelayError, match="replaces nothing"):
         relay("init", "--governed", "--force")

@@ -110,10 +110,10 @@ def test_text_from_stdin(relay: Run) -> None:
     ("words", "stdin", "status", "says"),
     [
         (["send", "Bob", "hi"], "", 3, "nobody is called Bob"),
-        (["send", "*", "hi"], "", 3, "nobody is there"),
+        (["send", "*", "hi"], "", 3, "no agent is running"),
         (["send", OWNER, "hi"], "", 2, "cannot send to yourself"),
         (["send", "Bob", "", "--offline"], "", 2, "empty"),
-        (["send", "Bob", "-", "--offline"], "x" * (1 << 20 | 1), 2, "at most|more than"),
+        (["send", "Bob", "-", "--offline"], "x" * (1 << 20 | 1), 2, "the limit is|more than"),
         (["send", "Bob", "-", "--offline"], "x" * (2 << 20), 2, "more than"),
         (["send", "a b", "hi"], "", 2, "cannot be a name"),
         (["send", "Bob", "hi", "--from", "relay"], "", 2, "cannot be a name"),

@@ -142,7 +142,7 @@ def test_what_confines_it_is_kept_with_places_as_from_here(
     places = ("--write", "a", "--write", "/b")
     verbs("spawn", "Bob", "--confine", *places, "--cwd", "/", "--", "claude")
     assert started[0].options == ("--confine", "--write", str(tmp_path / "a"), "--write", "/b")
-    with pytest.raises(UsageError, match="--write without --confine or --intent"):
+    with pytest.raises(UsageError, match="--write needs --confine or --intent"):
         verbs("spawn", "Bob", "--write", "a", "--", "claude")
 
 

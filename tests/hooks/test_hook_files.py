@@ -241,7 +241,7 @@ def test_an_untrusted_files_hooks_are_listed_and_never_planned() -> None:
 def test_a_file_that_cannot_be_used_costs_its_own_hooks_only() -> None:
     registry, [problem] = registered(["/bad", "/b"], ("/bad", "/b"))
     assert [hook.name for hook in registry.all_hooks()] == ["B"]
-    assert problem.startswith("/bad: ")
+    assert problem.startswith("/bad:1: ")
 
 
 @pytest.mark.parametrize(

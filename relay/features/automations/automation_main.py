@@ -122,7 +122,7 @@ class AutomationWorker:
             result = AutomationResult.of(value).to_json()
             if (size := json_text.size_of(result)) > RESULT_MAX:
                 raise UsageError(
-                    f"its result has {size} bytes; at most {RESULT_MAX} are possible",
+                    f"its result has {size} bytes; the limit is {RESULT_MAX}",
                     hint="put what is large in a file, and give its path",
                 )
             said |= {"state": ctx.changed_state(), "result": result}

@@ -98,7 +98,7 @@ def list_verb(options: Any) -> int:
     if options.json:
         output.as_json(rows)
     elif not rows:
-        output.note("no channels; relay channel join NAME begins one")
+        output.note("no channels; relay channel join NAME creates one")
     else:
         shown = [(row["channel"], row["here"], ", ".join(row["members"])) for row in rows]
         table.table(("CHANNEL", "HERE", "MEMBERS"), shown, width=table.columns())

@@ -175,6 +175,7 @@ class FullScreen:
         self._panes = _Panes(state)
         self._news = asyncio.Event()
         self._fault: BaseException | None = None
+        self._draft = ""  # of a message, while a command is typed
         self._began = self._took = 0.0  # CPU seconds: of the last painting
         self._buffer = Buffer(
             completer=_Words(state, verbs),
@@ -250,6 +251,12 @@ class FullScreen:
 
     def _changed(self, now: bool) -> None:
         if now:
+            state = self._state
+            if state.unsent and not self._buffer.text:
+                told = state.notice, state.failed
+                self._write(state.unsent)
+                state.notice, state.failed = told
+            state.unsent = ""
             self._app.invalidate()
         else:
             self._news.set()
@@ -287,6 +294,8 @@ class FullScreen:
         elif buffer.text:
             self._state.say("")
         self._state.typed = buffer.text
+        if not buffer.text.startswith("/"):
+            self._draft = ""
         if buffer.text.startswith(_CHOOSING):
             self._state.wanted = visible(buffer.text.removeprefix(_CHOOSING))
 
@@ -304,7 +313,11 @@ class FullScreen:
                 def pressed(event: KeyPressEvent) -> None:
                     # What stood on the screen when a key was pressed, the person has seen.
                     self._link.read(self._panes.painted.seen)
+                    item = state.answering
                     do()
+                    if item and item != state.answering:
+                        # What was typed for it must reach neither the next one nor an agent.
+                        self._buffer.reset()
 
                 for name in names:
                     keys.add(name, eager=True)(pressed)
@@ -346,23 +359,29 @@ class FullScreen:
         elif not self._state.answering:
             self._state.choose(step, time.time_ns() // 1_000_000)
         elif choice := self._state.choice(self._buffer.text, step):
-            self._begin(choice)
+            self._write(choice)
 
-    def _begin(self, verb: str) -> None:
-        self._buffer.text = verb
-        self._buffer.cursor_position = len(verb)
+    def _begin(self, command: str) -> None:
+        """Begin a command; a message that is being typed comes back after it."""
+        if not self._buffer.text.startswith("/"):
+            self._draft = self._buffer.text
+        self._write(command)
+
+    def _write(self, text: str) -> None:
+        self._buffer.text = text
+        self._buffer.cursor_position = len(text)
 
     def _pan(self, columns: int) -> None:
         most = self._panes.painted.pan_max
         self._state.pan = max(0, min(self._state.pan + columns, most))
 
     def _back(self) -> None:
-        """A command that is typed goes first; a message stays."""
+        """A command that is typed goes first; a message stays, an answer does not."""
         text = self._buffer.text
         if text.startswith(_CHOOSING):
             self._stop_choosing()
         elif text.startswith("/") or text == "q":
-            self._buffer.reset()
+            self._write(self._draft)
             self._state.say("")
         elif self._buffer.complete_state:
             self._buffer.cancel_completion()
@@ -370,7 +389,7 @@ class FullScreen:
             self._state.back()
 
     def _stop_choosing(self) -> None:
-        self._buffer.reset()
+        self._write(self._draft)
         self._state.wanted = ""
 
     def _empty_or_leave(self) -> None:
@@ -404,6 +423,7 @@ class FullScreen:
                 state.beside = "" if state.beside == "help" else state.beside
                 if asked.op == SEND:
                     state.newest()
+                    state.sent = buffer.text
                 self._link.ask(asked)
             case OwnVerb():
                 self._local(asked)
@@ -414,6 +434,9 @@ class FullScreen:
                 state.say(f"{why}. /screen {name} shows it", failed=True)
             case RelayVerb():
                 self._link.spawn(self._run(asked))
+        if self._draft:
+            self._write(self._draft)
+            return True
         return False
 
     def _local(self, asked: OwnVerb) -> None:

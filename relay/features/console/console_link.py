@@ -130,6 +130,9 @@ class ConsoleLink:
         except Timeout as error:
             said = "; it may still do what you asked for, the traffic will show it"
             raise Timeout(f"{error.message}{said}") from error
+        except RelayError:
+            self.state.unsent = self.state.sent if request.op == SEND else ""
+            raise
         said = request.done
         if request.op == SEND:
             state = self.state

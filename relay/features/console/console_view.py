@@ -308,7 +308,7 @@ class _View:
         """Rows of the traffic and of what stands below it: an item gets what it needs."""
         below = max(1, room * 3 // 5)
         if beside[2]:
-            below = max(1, min(max(below, len(beside[1])), room - 2))
+            below = max(1, min(len(beside[1]), room - 2))
         return max(0, room - below), below
 
     def _title(self) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from relay.cli.verbs import ALIASES
 from relay.core.errors import NotFound, UsageError, did_you_mean, nearest
 from relay.core.visible import visible
 from relay.features.console.console_state import FINAL, ConsoleState
@@ -120,7 +121,7 @@ def _send(to: str, body: str, usage: str, **fields: object) -> BrokerRequest:
 
 
 def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
-    verb = _MEANT.get(verb, verb)
+    verb = _MEANT.get(verb) or ALIASES.get(verb, verb)
     first, _, more = rest.partition(" ")
     match verb:
         case "send":

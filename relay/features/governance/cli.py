@@ -94,7 +94,7 @@ def _init(options: Options) -> int:
             write_new(os.path.join(folder, ".gitignore"), f"{TRACE_FILE}\n{MAP_FILE}\n")
     except FileExistsError as error:
         raise RelayError(
-            f"{error.filename} is already there", hint="edit it; relay intent check finds mistakes"
+            f"{error.filename} already exists", hint="edit it; relay intent check finds mistakes"
         ) from None
     except OSError as error:
         raise RelayError(

@@ -53,7 +53,10 @@ def govern_verb(options: Any) -> int:
 
         root = governed_root(cwd)
         if not root:
-            raise NotFound("nothing is governed here", hint="relay init --governed makes it so")
+            raise NotFound(
+                "nothing is governed here",
+                hint="relay init --governed makes this project a governed one",
+            )
         _turn(home, root, options.turn, options.reason)
     held = _Governance(home, cwd)
     if options.json:
@@ -86,7 +89,7 @@ def _turn(home: Home, root: str, turn: str, reason: str | None) -> None:
     from relay.features.governance.trace_records import TraceEntry, TraceKind
 
     if turn == "off" and not (reason := (reason or "").strip()):
-        raise UsageError("say why", hint="relay govern off --reason TEXT")
+        raise UsageError("--reason is missing", hint="relay govern off --reason TEXT")
     home.create()
     with closing(GovernanceStore.open(home)) as store:
         switch = store.switch(root)
@@ -146,7 +149,13 @@ class _Governance:
     def lines(self) -> list[tuple[str, str, str]]:
         """For a person: see ``what_holds``."""
         if not self.root:
-            return [("absent", "nothing is governed here", "relay init --governed makes it so")]
+            return [
+                (
+                    "absent",
+                    "nothing is governed here",
+                    "relay init --governed makes this project a governed one",
+                )
+            ]
         now_ms, found = _now_ms(), []
         if self._switch is not None:
             since = output.clock(self._switch.at_ms, now_ms)

@@ -346,7 +346,7 @@ def governed_project() -> str:
     if not root:
         raise NotFound(
             "this folder is not in a governed project",
-            hint="relay init --governed makes its project one",
+            hint="relay init --governed makes its project a governed one",
         )
     return root
 

@@ -34,7 +34,7 @@ def feature(choices: Choices, cwd: str) -> GovernedStart | None:
     if intent is not None:
         raise UsageError(
             f"--intent {intent}: {cwd} is not in a governed project",
-            hint="relay init --governed makes it one; --confine needs none",
+            hint="relay init --governed makes it a governed one; --confine needs none",
         )
     return None
 

@@ -92,7 +92,7 @@ def search_verb(options: Options) -> int:
         raise UsageError("--limit is a number from 1 on")
     words = [word.casefold() for text in options.words for word in text.split()]
     if not words:
-        raise UsageError("search for what?", hint="relay search WORDS")
+        raise UsageError("say what to search for", hint="relay search WORDS")
     counts, more = Counts(), False
     found: dict[tuple[str, str], _Conversation] = {}
     for agent in [options.agent] if options.agent else _HISTORIES:

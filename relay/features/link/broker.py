@@ -262,7 +262,9 @@ class LinkFeature(BrokerFeature):
         self._directory.check_person(request, "link machines")
         if self._open is not None:
             own = self._open.wire.link.name
-            raise UsageError("this machine is in a link", hint=f"leave it: relay link remove {own}")
+            raise UsageError(
+                "this machine is in a link already", hint=f"leave it: relay link remove {own}"
+            )
 
     def use(self, request: ClientRequest[LinkUse], batch: Batch) -> LinkJoined | None:
         """Write by a server that is there already."""

@@ -116,7 +116,7 @@ class LinkFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether this machine is in a link."""
+        """Whether this machine is in a link already."""
         return self._link.exists()
 
     def read(self) -> Link:

@@ -86,7 +86,7 @@ def _show(state: LinkState, options: Any) -> int:
         output.as_json(state)
         return 0
     if not state["name"]:
-        output.note("this machine is not linked; relay link new begins a link")
+        output.note("this machine is not linked; relay link new starts one")
         return 0
     how = "connected" if state["connected"] else "not connected"
     where = "here" if state["hosts"] else f"at {state['server']}"
@@ -186,7 +186,9 @@ def _code_by_ssh(address: str) -> tuple[str, str]:
     way = SshWay.read(address)
     check_person(Home.from_env(), "link machines")
     if own := request(LINK, **output.speaker())["name"]:  # before a link begins there
-        raise UsageError("this machine is in a link", hint=f"leave it: relay link remove {own}")
+        raise UsageError(
+            "this machine is in a link already", hint=f"leave it: relay link remove {own}"
+        )
     output.note(f"asking {way} for a code …")
     return new_code(way), str(way)
 

@@ -42,7 +42,7 @@ def mcp_verb(options: Options) -> int:
         return _serve_http(options)
     for option, given in ("--port", options.port), ("--allow-tunnel", options.allow_tunnel):
         if given:
-            raise UsageError(f"{option} without --http", hint=f"add --http, or leave out {option}")
+            raise UsageError(f"{option} needs --http", hint=f"add --http, or leave out {option}")
     serve_stdio = _server().serve_stdio
     home = Home.from_env()
     run = os.environ.get("RELAY_RUN")

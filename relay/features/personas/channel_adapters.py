@@ -76,7 +76,7 @@ class _Inlet:
         try:
             json.dumps(outside)
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"an event that is not JSON: {error}") from error
+            raise UsageError(f"the event is not JSON: {error}") from error
         return outside
 
     def _stored(self, given: object) -> Json:

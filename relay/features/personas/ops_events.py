@@ -142,7 +142,7 @@ def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
         raise UsageError("content must be a text; what is not text goes into files")
     if _size(content) > BODY_MAX:
         raise UsageError(
-            f"content is {_size(content)} bytes long; at most {BODY_MAX} are possible",
+            f"content is {_size(content)} bytes long; the limit is {BODY_MAX}",
             code="too_large",
         )
     thread, peer = _line(fields, "thread", THREAD_MAX), _line(fields, "peer")

@@ -106,7 +106,7 @@ def _ingest(client: BrokerClient, text: bytes, files: list[Json]) -> EventStored
     try:
         event = json_text.loads(text.decode())
     except ValueError as error:
-        raise UsageError(f"an event that is not JSON: {error}") from error
+        raise UsageError(f"the event is not JSON: {error}") from error
     if files:
         if not isinstance(event, dict):
             raise UsageError("an event is a JSON object")

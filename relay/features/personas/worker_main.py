@@ -232,7 +232,7 @@ def _read(value: object, name: str = "") -> Json | None:
         ) from error
     if size > RESULT_MAX:
         raise HandlerError(
-            f"its result has {size} bytes; at most {RESULT_MAX} are possible",
+            f"its result has {size} bytes; the limit is {RESULT_MAX}",
             hint="put what is large in a file, and extract its path",
         )
     return None if result == _NOTHING else found

@@ -128,7 +128,7 @@ class WrappedTurns:
         persona, last = rows[0].persona, rows[-1]
         member = self._directory.get(persona)
         if member is not None and member.person:
-            raise RelayError(f"{member.name} is a person, and no persona")
+            raise RelayError(f"{member.name} is a person, not a persona")
         origins = {one.origin for one in rows}
         origin = OUTSIDE if OUTSIDE in origins else last.origin if len(origins) == 1 else "agent"
         sender = last.sender_shown

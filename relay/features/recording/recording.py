@@ -131,7 +131,7 @@ def _create(path: str, overwrite: bool) -> int:
         os.set_blocking(file, True)
     except FileExistsError:
         raise UsageError(
-            f"{path} is already there",
+            f"{path} already exists",
             hint="choose another name, or replace it with: --overwrite",
         ) from None
     except OSError as error:

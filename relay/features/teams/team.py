@@ -79,7 +79,7 @@ class Team:
         for name in names:
             if name not in known:
                 hint = did_you_mean(name, known) or f"it names {', '.join(known) or 'nobody'}"
-                raise NotFound(f"{TEAM_FILE} names no agent {name!r}", hint=hint)
+                raise NotFound(f"{TEAM_FILE} has no agent {name!r}", hint=hint)
         return [known[name] for name in dict.fromkeys(names)] if names else [*self.agents]
 
 

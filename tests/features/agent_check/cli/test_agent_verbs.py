@@ -32,7 +32,7 @@ def test_nothing_is_started_before_somebody_agrees(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(UsageError, match="must be confirmed") as refused:
         agent("agent", "check", "aider")
-    assert refused.value.hint == "give --yes"
+    assert refused.value.hint == "add --yes"
     assert "aider is started here, and its model answers" in capsys.readouterr().err
 
 

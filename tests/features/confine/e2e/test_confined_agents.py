@@ -193,8 +193,12 @@ def test_a_program_without_hooks_works_for_an_intent(project: Path) -> None:
     [
         (["--intent", "INT-002"], 1, "INT-002 is COMPLETE"),
         (["--intent", "INT-3"], 3, "valid ids: INT-001, INT-002"),
-        (["--intent", "INT-001", "--ungoverned"], 2, "--intent with --ungoverned"),
-        (["--write", "src"], 2, "--write without --confine or --intent"),
+        (
+            ["--intent", "INT-001", "--ungoverned"],
+            2,
+            "--intent and --ungoverned cannot be combined",
+        ),
+        (["--write", "src"], 2, "--write needs --confine or --intent"),
         (["--confine", "--write", "none"], 2, "none is not there yet"),
     ],
 )

@@ -129,7 +129,9 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_match(r"^\? Bob wants: .*rm -rf build")
         console.type(CTRL_R)
         console.wait_match(r"── Bob wants ─+\n(.*\n)*answer Bob>")
-        console.type(DOWN + DOWN)
+        console.type("yes" + ESC)
+        console.wait_match("to Bob>$")  # an answer is no message
+        console.type(CTRL_R + DOWN + DOWN)
         console.wait_match(r"> no  (.*\n)*answer Bob> no$")
         console.type(" not on a Friday\r")
         asks.join(20)
@@ -157,14 +159,20 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_for("→ Bob: are you there?")
 
         # Agents are listed by what is typed, and none is attached to that has its own terminal.
-        console.type(CTRL_G + "nobody")
+        console.type("for whom? " + CTRL_G + "nobody")
         console.wait_for("none has nobody")
         console.type(ESC)
-        console.wait_match(r"▸Bob (.*\n)*to Bob>$")
+        console.wait_match(r"▸Bob (.*\n)*to Bob> for whom\?$")  # what was typed comes back
+        console.type(CTRL_G + "bo\r")
+        console.wait_match(r"1 of 1 agent: bo(.*\n)*to Bob> for whom\?$")
+        console.type(CTRL_C)
         console.type("/attach\r")
         console.wait_for("Bob has a terminal of its own")
 
-        console.type("half a line" + CTRL_C)
+        # A message that nobody got is not lost.
+        console.type("@Bbo are you there?\r")
+        console.wait_match(r"nobody is called Bbo(.*\n)*to Bob> @Bbo are you there\?$")
+        console.type(CTRL_C + "half a line" + CTRL_C)
         console.wait_match("to Bob>$")
         console.type(CTRL_C)
         console.wait_end()

@@ -360,6 +360,7 @@ def test_verbs_of_relay_get_the_terminal_and_mistakes_say_what_to_do(state: Cons
     assert read('/attach "Bob" --x', state, VERBS) == RelayVerb(("attach", "Bob", "--x"))
     assert read("  ", state, VERBS) is None
     assert read("/sc Bob", state, VERBS) == OwnVerb("screen", "Bob")
+    assert read("/kill Bob", state, {**VERBS, "release": ""}) == RelayVerb(("release", "Bob"))
     state.chosen = "Bob"
     mistakes = {
         "/atach x": "/attach",

@@ -396,4 +396,4 @@ async def test_a_question_goes_with_its_agent(home: Home) -> None:
             while (await bench.person("items"))["rows"]:
                 await asyncio.sleep(0.02)
         gone = await error_of(bench.person("item_answer", id="33DD", choice="1"))
-        assert isinstance(gone, RelayError) and gone.hint == "what waits: relay items"
+        assert isinstance(gone, RelayError) and gone.hint == "relay items lists what waits"

@@ -289,7 +289,7 @@ def test_what_is_withdrawn_or_goes_to_a_person_is_dead_at_once(home: Home, atlas
         assert "withdrew it" in told
         client.request(DISPATCH, persona=client.request(INBOX)["name"], body="me?")
         wait_until(lambda: len(inbox(client)) == 2, what="the other")
-        assert "is a person, and no persona" in inbox(client)[1][1]
+        assert "is a person, not a persona" in inbox(client)[1][1]
 
 
 def test_what_nobody_can_do_waits_for_somebody_says_so_and_can_be_dropped(

@@ -100,7 +100,7 @@ def test_all_mistakes_are_told_each_with_its_line(relay: Run, project: Path) -> 
     [
         ("agents: {Alice: {command: sh, worktree: true}}", "not in a checked-out git repository"),
         ("agents: {Alice: no-such-program-here}", "no-such-program-here"),
-        ("agents: {Alice: sh}", "names no agent 'Eve'"),
+        ("agents: {Alice: sh}", "has no agent 'Eve'"),
     ],
     ids=["no repository", "no program", "no such name"],
 )
