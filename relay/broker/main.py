@@ -147,6 +147,7 @@ def _locked(fd: int, path: str) -> bool:
         # Elsewhere than on Linux both locks are one: its own flock would keep it from signing.
         return (sys.platform != "linux" or lock_open_file(fd)) and sign_lock(fd)
     except OSError as error:
+        os.close(fd)
         raise RelayError(
             f"cannot lock {path}: {error.strerror}",
             hint="set RELAY_HOME to a directory on a local disk",
