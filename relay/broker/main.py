@@ -129,8 +129,7 @@ def _elect(home: Home) -> int | None:
     """
     lock = open_private(home.broker_lock, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + _LOCK_WAIT
-    # Elsewhere than on Linux both locks are one: a process's own flock would keep it from signing.
-    while not ((sys.platform != "linux" or lock_open_file(lock)) and sign_lock(lock)):
+    while not _locked(lock, home.broker_lock):
         if _answers(home):
             os.close(lock)
             return None
@@ -141,6 +140,18 @@ def _elect(home: Home) -> int | None:
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
+
+
+def _locked(fd: int, path: str) -> bool:
+    try:
+        # Elsewhere than on Linux both locks are one: its own flock would keep it from signing.
+        return (sys.platform != "linux" or lock_open_file(fd)) and sign_lock(fd)
+    except OSError as error:
+        os.close(fd)
+        raise RelayError(
+            f"cannot lock {path}: {error.strerror}",
+            hint="set RELAY_HOME to a directory on a local disk",
+        ) from error
 
 
 def _answers(home: Home) -> bool:

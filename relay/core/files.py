@@ -294,7 +294,7 @@ class Holder:
     def __init__(self, pid: int, command: str, state: str) -> None:
         self.pid = pid
         self.command = command
-        self.is_stopped = state in ("T", "t")
+        self.is_stopped = state == "T"  # one under a debugger ("t") runs on
         #: By its own account: any process can say so.
         self.is_broker = _BROKER in command or "relay broker run" in command
 

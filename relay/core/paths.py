@@ -139,6 +139,12 @@ class Home:
 
 
 def _cannot_make(error: OSError) -> RelayError:
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return RelayError(
+            f"the state directory cannot be at {error.filename}: a file is in its place",
+            hint="move the file away, or set RELAY_HOME to a directory",
+            code="state_dir",
+        )
     return RelayError(
         f"cannot create the state directory {error.filename}: {error.strerror}",
         hint="make it writable, or set RELAY_HOME to a directory that is",

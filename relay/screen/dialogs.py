@@ -185,6 +185,8 @@ def _marked(inner: list[str]) -> _Places | None:
                 column = len(row) - len(row.lstrip())
                 if row.strip() in ("", "↑", "↓") or column not in columns:
                     break
+                if _MARKED.fullmatch(row.rstrip()):
+                    break  # a prompt, and what was typed there
                 labels.insert(0 if step < 0 else len(labels), (n, row.strip()))
                 chosen += step < 0
                 n += step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -284,6 +285,20 @@ try:
 except (PermissionError, BrokenPipeError, ConnectionResetError) as error:
     print(type(error).__name__)
 """
+
+
+def test_a_file_system_without_locks_is_called_that(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without(*_: object) -> bool:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("relay.broker.main.sign_lock", without)
+    begun = time.time() - 1
+    assert main(["--home", home.root]) != 0
+    assert f"relay: cannot lock {home.broker_lock}: No locks available" in capsys.readouterr().err
+    assert (reason := failure_since(home, begun)) is not None
+    assert reason.hint == "set RELAY_HOME to a directory on a local disk"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

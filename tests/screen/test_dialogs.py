@@ -129,6 +129,10 @@ def test_a_focus_that_only_a_colour_shows_is_seen() -> None:
     assert read_dialog(["some text", "", "that asks nothing"]) is None
 
 
+def test_what_was_typed_at_prompts_is_no_list() -> None:
+    assert read_dialog(["> hello", "> is it done?"]) is None
+
+
 RULE = "─" * 80
 HOSTILE = {
     "border": ["rm -rf ~ #", "─" * 70, "ls"],
