@@ -106,7 +106,7 @@ def route(
     guesses = suggestions(unknown, peers)
     here = present(peers, sender)
     if strict:
-        more = " (--offline leaves the message for when that name appears)"
+        more = " (relay send --offline leaves a message for when that name appears)"
         raise no_such_name(f"nobody is called {', '.join(unknown)}", guesses, here, more)
     return Routing(tuple(found.values()), guesses, here)
 

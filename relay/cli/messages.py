@@ -73,10 +73,14 @@ def add(verbs: Parser) -> None:
     history = verb(
         verbs,
         "history",
-        "relay history --agent Bob --since 2h\n  relay history --grep deploy --json",
+        "relay history Bob --since 2h\n  relay history --grep deploy --json",
     )
     history.add_argument(
-        "--agent", metavar="NAME", help="only messages from or to this agent or person"
+        "name",
+        nargs="?",
+        metavar="NAME",
+        offers="names",
+        help="only messages from or to this agent or person",
     )
     history.add_argument("--thread", metavar="T", help="only messages in this thread")
     history.add_argument("--channel", metavar="C", help="only messages to this #channel")
@@ -218,7 +222,7 @@ def sent_verb(options: Any) -> int:
 def history_verb(options: Any) -> int:
     answer = request(
         HISTORY,
-        agent=options.agent,
+        agent=options.name,
         thread=options.thread,
         channel=options.channel,
         tag=options.tag,

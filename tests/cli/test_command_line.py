@@ -90,7 +90,7 @@ def test_help_has_examples(relay: Run) -> None:
         (["help", "snd"], "did you mean relay send?"),
         (["completions", "csh"], "did you mean zsh?"),
         (["send", "Bob", "hi", "--form", "X"], "did you mean --from?"),
-        (["history", "--agents=Bob"], "did you mean --agent?"),
+        (["hooks", "log", "--agents=Bob"], "did you mean --agent?"),
         (["send", "Bob", "hi", "--mode", "stear"], "did you mean steer?"),
         (["broker", "rnu"], "did you mean relay broker run?"),
         (["agent"], "it has: check"),

@@ -222,11 +222,9 @@ def test_a_handler_that_sends_on_sends_once(tmp_path: Path, text: str, override:
             for word in ("one", "two", "three"):
                 bob.wait_for(f"GOT .*{word}")
             relay("send", "Bob", "last", "--wait=30")
-            bodies = [row["body"] for row in relay_json("history", "--agent", "Bob")]
+            bodies = [row["body"] for row in relay_json("history", "Bob")]
             assert sorted(bodies) == ["last", "one", "three", "two"]
-            threads = {
-                row["body"]: row["thread"] for row in relay_json("history", "--agent", "Bob")
-            }
+            threads = {row["body"]: row["thread"] for row in relay_json("history", "Bob")}
             assert threads["three"] == "t"
 
 

@@ -39,7 +39,7 @@ def test_the_kernel_works_without_features(kernel: Path) -> None:
     code = "import relay.core.features as f; print(f.__file__, [*f.modules('broker')])"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert imported.stdout.split(None, 1) == [f"{kernel}/relay/core/features.py", "[]\n"]
-    assert "no verb 'memory'" in relay("memory", "list", status=2)
+    assert "'memory' is not a relay command" in relay("memory", "list", status=2)
 
     watch = [*RELAY, "watch", "--json"]
     with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as watching:

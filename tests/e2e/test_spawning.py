@@ -238,7 +238,7 @@ def test_an_agent_has_helpers_hears_of_their_end_and_sits_at_no_terminal(
         [told] = wait_until(
             lambda: [
                 row
-                for row in relay_json("history", "--agent", "Lead", "--json")
+                for row in relay_json("history", "Lead", "--json")
                 if "Your helper Bob has ended" in row["body"]
             ]
         )

@@ -183,11 +183,11 @@ class ChannelsFeature(BrokerFeature):
         member = self._meant(request, "say of whom somebody else hears")
         given, wanted = request.fields.get("who"), member.presence
         if given is not None:
-            asked = tuple(dict.fromkeys(_who(one) for one in given))
+            asked = {one.lower(): one for one in map(_who, given)}
             if request.fields.get("off"):
-                wanted = tuple(one for one in wanted if asked and one not in asked)
+                wanted = tuple(one for one in wanted if asked and one.lower() not in asked)
             else:
-                wanted = tuple(dict.fromkeys((*wanted, *asked)))
+                wanted = tuple(({one.lower(): one for one in wanted} | asked).values())
             if len(wanted) > PRESENCE_MAX:
                 raise UsageError(f"more than {PRESENCE_MAX} to hear of", hint="* is everybody")
             self._ledger.begin()
@@ -207,7 +207,7 @@ class ChannelsFeature(BrokerFeature):
     def _as_written(self, wanted: tuple[str, ...]) -> list[str]:
         """The words of a presence, names as those who have them write them."""
         members = self._directory.members
-        return [members[one].name if one in members else one for one in wanted]
+        return [members[key].name if (key := one.lower()) in members else one for one in wanted]
 
     def _hear_of(self, member: Member, wanted: tuple[str, ...]) -> None:
         member.presence = wanted
@@ -248,8 +248,8 @@ class ChannelsFeature(BrokerFeature):
                 some = list(members.values())
             elif who.startswith("#"):
                 some = in_channel(who, members)
-            elif who in members:
-                some = [members[who]]
+            elif who.lower() in members:
+                some = [members[who.lower()]]
             else:
                 some = with_role(who, members)
             found.update({one.name.lower(): _state(one) for one in some if not one.person})
@@ -314,6 +314,4 @@ def _anybody(who: str) -> str:
 
 
 def _who(word: str) -> str:
-    if word == EVERYONE or valid_name(word):
-        return word.lower()
-    return _channel(word)
+    return word if word == EVERYONE or valid_name(word) else _channel(word)

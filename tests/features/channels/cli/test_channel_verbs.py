@@ -40,6 +40,9 @@ def test_a_channel_from_the_first_member_to_its_history(relay: Run, broker_home:
         assert "Bob is told with the next message when anybody arrives or leaves" in (
             relay("presence", "--name", "Bob", "*").stdout
         )
+        told = relay("presence", "bob", "Zed").stdout
+        assert f"{OWNER} is told with the next message when Bob or Zed arrives or leaves" in told
+        assert "Bob" in relay("presence", "--off", "zed").stdout
         who = relay("whoami").stdout
         assert who.splitlines()[0] == OWNER and "#build" in who
         assert relay("status-line").stdout == "1 agent, 1 blocked, 1 unread\n"

@@ -61,7 +61,7 @@ def folder(isolated_home: Path, tmp_path: Path) -> Path:
 
 
 def answers(persona: str) -> list[str]:
-    rows = relay_json("history", "--agent", persona)
+    rows = relay_json("history", persona)
     return [row["body"] for row in rows if row["to"] != persona]
 
 
@@ -117,7 +117,7 @@ SLOW = (
 
 def asked() -> list[str]:
     """What the persona was asked, and has read."""
-    rows = relay_json("history", "--agent", "atlas")
+    rows = relay_json("history", "atlas")
     return [row["body"] for row in rows if row["to"] == "atlas" and row["state"] == "seen"]
 
 
