@@ -153,19 +153,20 @@ def check_clone() -> None:
 
 def set_up(extras: set[str]) -> None:
     """Make .venv and install relay there, unless the last set-up was for the same files. What was
-    installed before stays, but where the clone was moved or Python was replaced: then nothing in
+    installed before stays, but where the clone was moved or Python was removed: then nothing in
     .venv starts any more, and it is made anew."""
     stamp = VENV / ".relay-setup"
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + b"4").hexdigest()
     done, place = [*(stamp.read_text().splitlines() if stamp.is_file() else []), "", ""][:2]
     there = set(done.split()[1:])
-    broken = bool(done) and not (place in ("", str(VENV)) and starts(VENV / "bin" / "relay"))
-    enough = extras <= there | set().union(*map(joined, there))
+    python, program = VENV / "bin" / "python", VENV / "bin" / "relay"
+    # Of Python alone: a relay that a change has broken is no reason to remove what is installed.
+    broken = bool(done) and not (place in ("", str(VENV)) and starts(python))
+    enough = program.exists() and extras <= there | set().union(*map(joined, there))
     if done.split()[:1] == [wanted] and enough and not broken:
         return
     extras |= there
     steps = Steps()
-    python = VENV / "bin" / "python"
     if broken or not python.exists():
         with steps.step(f"making {VENV}"):
             clear = ["--clear"] if broken else []

@@ -161,9 +161,23 @@ def test_an_environment_that_starts_nothing_any_more_is_made_anew(
     bootstrap.VENV.rename(moved)
     monkeypatch.setattr(bootstrap, "VENV", moved)
     bootstrap.set_up(set())
-    (moved / "bin" / "relay").unlink()  # as where its Python is gone
+    (moved / "bin" / "python").unlink()
     bootstrap.set_up(set())
     assert installed == ["[mcp]", *[str(moved), "[mcp]"] * 2]
+
+
+def test_a_relay_that_a_change_has_broken_costs_nothing_that_is_installed(
+    installed: list[str],
+) -> None:
+    bootstrap.set_up(set())
+    program = bootstrap.VENV / "bin" / "relay"
+    program.unlink()
+    program.symlink_to("/bin/false")
+    bootstrap.set_up(set())
+    assert installed == [""]
+    program.unlink()
+    bootstrap.set_up(set())
+    assert installed == ["", ""]
 
 
 def test_the_set_up_ends_with_what_puts_the_command_on_the_path(

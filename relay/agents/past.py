@@ -727,11 +727,16 @@ def _asked_and_said(kind: str, lines: list[str]) -> list[tuple[str, str]]:
 
     if kind == "aider":
         return [(turn.prompt, turn.text) for turn in chat_turns(lines)]
-    turns: list[tuple[str, str]] = []
+    turns: list[tuple[str, list[str]]] = []
+    told = set[str]()  # a record may stand there again, as with its tokens
     for record in filter(None, map(parse, lines)):
+        if record.kind not in ("prompt", "said") or record.id in told:
+            continue
+        told.add(record.id)
         if record.kind == "prompt":
-            turns.append((record.text, ""))
-        elif record.kind == "said":
-            prompt, text = turns.pop() if turns else ("", "")
-            turns.append((prompt, f"{text}\n{record.text}".strip()))
-    return turns
+            turns.append((record.text, []))
+        elif turns:
+            turns[-1][1].append(record.text)
+        else:
+            turns.append(("", [record.text]))
+    return [(prompt, "\n".join(texts).strip()) for prompt, texts in turns]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -76,6 +77,22 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr, int]]:
             yield from ((name, node.value, node.lineno) for name in names)
 
 
+def _bound(tree: ast.Module) -> Iterator[str]:
+    """Each name that the file gives something to, as often as it does."""
+    for node in ast.walk(tree):
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.Name) and not _is_read(node):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """Whether it is a docstring or the like, which does nothing."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 @dataclass
 class _Source:
     tree: ast.Module
@@ -85,8 +102,11 @@ class _Source:
     functions: dict[str, Callable[..., object]] = field(default_factory=dict)
 
     def check(self) -> None:
+        bound = Counter(_bound(self.tree))
         self.functions = {
-            node.name: _stub(node) for node in self.tree.body if isinstance(node, _FUNCTIONS)
+            node.name: _stub(node)
+            for node in self.tree.body
+            if isinstance(node, _FUNCTIONS) and not node.decorator_list and bound[node.name] == 1
         }
         names = {name: value for name, value, _ in _assigned(self.tree)}
         self._imports()
@@ -112,12 +132,16 @@ class _Source:
             self._relay(names[name])
         for node in self.tree.body:
             if isinstance(node, _FUNCTIONS):
-                for decorator in node.decorator_list:
-                    self._decorator(relays, decorator, _stub(node))
+                for decorator in reversed(node.decorator_list):
+                    if not self._decorator(relays, decorator, _stub(node)):
+                        break  # those above it get what it makes of the function
 
     def _imports(self) -> None:
-        """Modules that are not installed; what an ``if`` or a ``try`` imports may be missing."""
+        """Modules that are not installed. What an ``if`` or a ``try`` imports may be missing, and
+        what stands behind a statement may be found by it, as where it adds to ``sys.path``."""
         for node in self.tree.body:
+            if not isinstance(node, ast.Import | ast.ImportFrom) and not _is_text(node):
+                return
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
@@ -171,18 +195,19 @@ class _Source:
                     if value is not None:
                         with_setting(Settings(), name, value)
 
-    def _decorator(self, relays: set[str], node: ast.expr, function: Any) -> None:
+    def _decorator(self, relays: set[str], node: ast.expr, function: Any) -> bool:
+        """Check a decorator of ``Relay``; whether it is one, which leaves the function as it is."""
         called = node.func if isinstance(node, ast.Call) else node
         if not isinstance(called, ast.Attribute) or not isinstance(called.value, ast.Name):
-            return
+            return False
         table = _DECORATORS.get(called.attr)
         if table is None or called.value.id not in relays:
-            return
+            return False
         with self.mistakes.at_line(node.lineno), suppress(_NotKnown):
             if not isinstance(node, ast.Call):
                 if table == "routes":
                     add_entry(self.registry, table, function.__name__, function, "")
-                    return
+                    return True
                 raise needs_word(called.attr)
             known_options(called.attr, [one.arg for one in node.keywords if one.arg])
             key = self._value(node.args[0]) if node.args else function.__name__
@@ -196,6 +221,7 @@ class _Source:
                 self.registry.add_hook(key, function, **options)
             else:
                 self.registry.add_route(key, function, **options)
+        return True
 
     def _value(self, node: ast.expr) -> Any:
         """What ``node`` is without running anything. Raises _NotKnown."""

@@ -109,15 +109,18 @@ def modules(part: str) -> Iterator[FeatureModule]:
 def named(table: str, name: str) -> Any:
     """What a feature gives by the name ``name``: a row (module, name in it) of the dictionary
     ``table`` of its package. None: no feature gives it. Raises what its module raises."""
-    if (table, name) not in _named:
-        _named[table, name] = None
-        for package in modules(""):
-            if row := getattr(package.module, table, {}).get(name):
-                module, attribute = row
-                loaded = importlib.import_module(f"{package.feature.package}.{module}")
-                _named[table, name] = getattr(loaded, attribute)
-                break
-    return _named[table, name]
+    if (table, name) in _named:
+        return _named[table, name]
+    given = None
+    for package in modules(""):
+        if row := getattr(package.module, table, {}).get(name):
+            module, attribute = row
+            loaded = importlib.import_module(f"{package.feature.package}.{module}")
+            given = getattr(loaded, attribute)
+            break
+    # Noted once it is known: another thread may ask meanwhile, and what raised raises again.
+    _named[table, name] = given
+    return given
 
 
 def unloadable(feature: Feature) -> Iterator[FeatureModule]:

@@ -283,7 +283,8 @@ def test_the_end_of_a_transcript_is_told_turn_by_turn(
     assert last_turns("aider", str(chats), 1) == [{"prompt": "one?\ntwo?", "text": "Yes."}]
     asked = {"id": "1", "type": "user", "content": [{"text": "why?"}]}
     said = [{"id": text, "type": "gemini", "content": text} for text in ("So", "it is.")]
-    path.write_text("\n".join(map(json.dumps, [asked, *said])))
+    again = [asked, *said, said[0]]  # Gemini CLI writes a record again, once it has its tokens
+    path.write_text("\n".join(map(json.dumps, again)))
     assert last_turns("gemini", str(path), 5) == [{"prompt": "why?", "text": "So\nit is."}]
     os.mkfifo(tmp_path / "pipe")
     assert last_turns("codex", str(tmp_path / "pipe"), 1) == []

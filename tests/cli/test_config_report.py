@@ -317,6 +317,30 @@ patterns = {"a": {**config}, "b": r.on, "c": {"handler": lambda *words, x=1: 1}}
     assert relay("config", "check") == 0
 
 
+def test_check_knows_no_function_that_the_file_replaces_or_decorates(relay: Verb) -> None:
+    Path(CONFIG_NAME).write_text(
+        """import functools, os, sys
+sys.path.insert(0, os.path.dirname(__file__))
+import beside
+from relay import Relay
+r = Relay()
+def fewer(function): return lambda message: function
+def f(a, b, c, d, e): ...
+f = functools.partial(f, 1, 2)
+@fewer
+def g(a, b, c, d, e): ...
+@r.pattern("a")
+@r.pattern("b")
+@fewer
+def h(a, b, c, d, e): ...
+patterns = {"c": f, "d": g}
+"""
+    )
+    Path("beside.py").write_text("")
+    assert relay("config", "check") == 0
+    assert relay("trust") == 0
+
+
 def test_check_finds_unknown_keys_without_running(
     relay: Verb, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

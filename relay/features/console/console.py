@@ -141,7 +141,7 @@ class _Panes(UIControl):
         for row, columns, agent, item in self.painted.places:
             if at.y != row or at.x >= columns:
                 continue
-            if item in self._state.items:
+            if item in self._state.items and not self._state.answering:
                 self._state.answer(item)
             elif agent == self._state.chosen:
                 self._state.open_chosen()
@@ -403,6 +403,7 @@ class FullScreen:
     def _enter(self, buffer: Buffer) -> bool:
         """What is typed is done; it stays in the prompt when it cannot be."""
         state = self._state
+        item = state.answering
         self._link.read(self._panes.painted.seen)
         state.say("")
         answers = state.answering and buffer.text and not self._names_something()
@@ -421,10 +422,14 @@ class FullScreen:
                 state.open_chosen()
             case BrokerRequest():
                 state.beside = "" if state.beside == "help" else state.beside
+                typed = ""
                 if asked.op == SEND:
                     state.newest()
-                    state.sent = buffer.text
-                self._link.ask(asked)
+                    # It may come back when another agent is chosen, or an item is answered.
+                    typed = (
+                        buffer.text if self._names_something() else f"@{state.chosen} {buffer.text}"
+                    )
+                self._link.ask(asked, typed)
             case OwnVerb():
                 self._local(asked)
             case RelayVerb(("attach", name, *_)) if name in state.agents and not (
@@ -434,7 +439,7 @@ class FullScreen:
                 state.say(f"{why}. /screen {name} shows it", failed=True)
             case RelayVerb():
                 self._link.spawn(self._run(asked))
-        if self._draft:
+        if self._draft and item == state.answering:  # else it was typed for something else
             self._write(self._draft)
             return True
         return False

@@ -120,18 +120,19 @@ class ConsoleLink:
 
     # -- what the person asks for
 
-    def ask(self, request: BrokerRequest) -> None:
-        """Ask, and tell the person of the answer when it comes."""
-        self.spawn(self._ask(request))
+    def ask(self, request: BrokerRequest, typed: str = "") -> None:
+        """Ask, and tell the person of the answer when it comes. ``typed``: a message as it can be
+        typed again where nobody gets it."""
+        self.spawn(self._ask(request, typed))
 
-    async def _ask(self, request: BrokerRequest) -> None:
+    async def _ask(self, request: BrokerRequest, typed: str) -> None:
         try:
             answer = await self._client.request(request.op, **request.fields)
         except Timeout as error:
             said = "; it may still do what you asked for, the traffic will show it"
             raise Timeout(f"{error.message}{said}") from error
         except RelayError:
-            self.state.unsent = self.state.sent if request.op == SEND else ""
+            self.state.unsent = typed
             raise
         said = request.done
         if request.op == SEND:

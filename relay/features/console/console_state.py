@@ -98,8 +98,8 @@ class ConsoleState:
         #: The item that what is typed answers, "" for none.
         self.answering = ""
         self.typed = ""
-        #: The message that was sent last, as it was typed; and the same where nobody got it.
-        self.sent = self.unsent = ""
+        #: A message that nobody got, with whom it was for, as it can be typed again.
+        self.unsent = ""
         #: What is beside the traffic: "", screen (of the chosen agent), help.
         self.beside = ""
         self.screen: list[list[tuple[str, str]]] = []  # rows of (style, text)

@@ -29,6 +29,7 @@ DOWN, ESC, CTRL_C, CTRL_F, CTRL_G, CTRL_R = (
     *("\x1b[B", "\x1b", "\x03"),
     *("\x06", "\x07", "\x12"),
 )
+BACKSPACE = "\x7f"
 
 
 @pytest.fixture
@@ -131,6 +132,9 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_match(r"── Bob wants ─+\n(.*\n)*answer Bob>")
         console.type("yes" + ESC)
         console.wait_match("to Bob>$")  # an answer is no message
+        console.type(CTRL_R + "yes" + CTRL_F + BACKSPACE * 5 + "screen\r")
+        console.wait_match(r"── screen of Bob(.*\n)*to Bob>$")  # and becomes none by a command
+        console.type(ESC)
         console.type(CTRL_R + DOWN + DOWN)
         console.wait_match(r"> no  (.*\n)*answer Bob> no$")
         console.type(" not on a Friday\r")
@@ -172,6 +176,8 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         # A message that nobody got is not lost.
         console.type("@Bbo are you there?\r")
         console.wait_match(r"nobody is called Bbo(.*\n)*to Bob> @Bbo are you there\?$")
+        console.type(CTRL_C + "/send Bbo one\r")
+        console.wait_match("to Bob> /send Bbo one$")
         console.type(CTRL_C + "half a line" + CTRL_C)
         console.wait_match("to Bob>$")
         console.type(CTRL_C)
