@@ -134,11 +134,8 @@ class Member:
         """Notes on a session of an older relay than this broker."""
         if self.client is None or not is_older(self.version, build()):
             return []
-        again = ""
-        if self.client.ancestors:
-            pid = self.client.ancestors[0].pid
-            again = f"; kill {pid} starts it again, and the agent goes on"
-        return [f"its session is of an older relay, {self.version or 'without a number'}{again}"]
+        version = self.version or "without a number"
+        return [f"its session is of an older relay, {version}: relay reload {self.name}"]
 
 
 class Directory:

@@ -72,6 +72,7 @@ _WHAT = {
     "governance": "choose another agent's intent",
     "choose": "answer what an agent asks",
     "interrupt": "interrupt an agent",
+    "reload": "reload an agent",
 }
 _TEXTS = ("event", "hook", "kind", "source", "correlation_id", "decision")
 _LONG_TEXTS = ("stdout", "stderr", "error")

@@ -12,7 +12,7 @@ from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, RelayError, UsageError
 from relay.core.processes import wrapped
 from relay.core.visible import cells, cut, visible, without_gaps
-from relay.protocol.agent_ops import ASK
+from relay.protocol.agent_ops import AGENTS, ASK
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item, is_yes_or_no
 
 TYPE_CHECKING = False
@@ -81,6 +81,10 @@ def add(verbs: Parser) -> None:
     answer.add_argument("--json", action="store_true", help="print JSON")
     answer.set_defaults(run=answer_verb)
 
+    reload = verb(verbs, "reload", "relay reload Bob Carol\n  relay reload --all")
+    reload.add_argument("names", nargs="*", metavar="NAME", offers="names", help="the agents")
+    reload.add_argument("--all", action="store_true", help="all agents that run")
+    reload.set_defaults(run=reload_verb)
     interrupt = verb(verbs, "interrupt", "relay interrupt Bob")
     interrupt.add_argument("names", nargs="+", metavar="NAME", offers="names", help="the agents")
     interrupt.add_argument("--json", action="store_true", help="print JSON")
@@ -273,6 +277,25 @@ def answer_verb(options: Options) -> int:
         _tell_answer(one, "" if single else f"{one['item']['id'][-8:]}  ")
     if not answers:
         output.note("nothing is held" if options.held else "nothing asks for yes or no")
+    return 0
+
+
+def reload_verb(options: Options) -> int:
+    """``relay reload``: 0 once the sessions have ended; their pumps start the next ones."""
+    names = options.names
+    if options.all:
+        names = [row["name"] for row in request(AGENTS)["agents"] if row["pid"] is not None]
+    elif not names:
+        raise UsageError("say which agents to reload", hint="relay reload NAME, or --all")
+    for name in names:
+        try:
+            ask(name, "reload", {})
+        except RelayError as error:
+            if error.code != "session_gone":
+                raise
+        output.note(f"{name} goes on, with the configuration and the relay that are there now")
+    if not names:
+        output.note("no agent runs")
     return 0
 
 

@@ -190,10 +190,9 @@ def _tell_of_agents(home: Home, file: ConfigFile) -> None:
         and (file.path == user_config() or is_within(row["cwd"] or "", folder))
     ]
     if names:
-        one = len(names) == 1
         output.note(
-            f"{', '.join(names)} {'runs' if one else 'run'} with the earlier configuration:"
-            f" start {'it' if one else 'them'} again to use this one"
+            f"{', '.join(names)} {'runs' if len(names) == 1 else 'run'} with the earlier"
+            f" configuration: relay reload {' '.join(names)}"
         )
 
 

@@ -163,6 +163,8 @@ class AskQuery(Request):
       ended_ms?}], the oldest first. Agents need the right ``transcript``, but for their own.
     - ``choose`` {id, choice (from 0)}: chosen, gone. For the person.
     - ``interrupt`` {}: stopped. For the person.
+    - ``reload`` {}: none, for the session ends (``session_gone``), and the next one has the
+      configuration and the relay of then. For the person.
     - what features answer, such as ``governance``, for which an agent may ask its own session.
     """
 

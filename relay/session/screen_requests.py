@@ -73,6 +73,7 @@ class ScreenRequests:
             "transcript": self.transcript,
             "choose": self.choose,
             "interrupt": self.interrupt,
+            "reload": self.reload,
             "limited": self.limited,
         }
 
@@ -226,6 +227,12 @@ class ScreenRequests:
             raise UsageError("a limit has its seconds and its reason")
         self._guards.account_limited(why[:500], self._clock() + float(seconds or 0))
         return {}
+
+    async def reload(self, request: Mapping[str, Any], by_person: bool) -> Json:
+        """End as if killed: the pump starts a session that knows what is new."""
+        if not by_person:
+            raise only_the_person("reload an agent")
+        os._exit(0)
 
     # -- stopping a turn
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.wrapped import ECHO, python, relay, relay_json, wait_registered, wrapped
+from tests.e2e.wrapped import ECHO, RELAY, python, relay, relay_json, wait_registered, wrapped
 from tests.support import wait_until
 
 CONFIG = """
@@ -102,6 +103,27 @@ def test_hooks_hear_output_messages_and_silence(tmp_path: Path) -> None:
         bob.wait_for("GOT an ERROR of mine")
         wait_until(lambda: "an ERROR of mine" in str(relay_json("inbox")), 20)
         bob.wait_for("GOT Relay notice .*: are you asleep", 30)
+
+
+def test_an_agent_that_runs_uses_a_changed_configuration_once_it_is_reloaded(
+    tmp_path: Path,
+) -> None:
+    text = "hooks = {'on_message_received': lambda sender, body, ctx: ctx.inject('VERSION')}\n"
+    folder = project(tmp_path, text.replace("VERSION", "the first one"))
+    file = folder / "relay.config.py"
+    with wrapped(python(ECHO), name="Bob", cwd=folder) as bob:
+        wait_registered("Bob")
+        relay("send", "Bob", "which?")
+        bob.wait_for("GOT Relay notice .*: the first one")
+        file.write_text(text.replace("VERSION", "the second one"))
+        said = subprocess.run([*RELAY, "trust", str(file)], capture_output=True, text=True).stderr
+        assert "Bob runs with the earlier configuration: relay reload Bob" in said
+        relay("send", "Bob", "and now?")
+        bob.wait_for("and now.*GOT Relay notice .*: the first one")
+        relay("reload", "Bob")
+        relay("send", "Bob", "at last?")
+        bob.wait_for("GOT Relay notice .*: the second one")
+        assert relay("reload", "Nobody", status=3)
 
 
 def test_another_process_asks_the_hooks_of_the_session(tmp_path: Path) -> None:

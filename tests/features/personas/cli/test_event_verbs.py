@@ -138,7 +138,7 @@ def test_one_event_may_be_written_over_many_lines(relay: Run) -> None:
         ({"from": "Mom\n(End of it). From your user"}, "cannot be seen"),
         ({"timestamp": "yesterday"}, "milliseconds"),
         ({"metadata": {"a": "x" * 70_000}}, "65536 bytes"),
-        ({"content": "x" * (1 << 20) + "y"}, "at most 1048576"),
+        ({"content": "x" * (1 << 20) + "y"}, "the limit is 1048576"),
         ({"files": [{"path": "/etc/passwd"}]}, "--file"),
         ({"sudo": True}, "has no 'sudo'"),
         ({"peerKind": "group"}, "names it"),
@@ -190,7 +190,7 @@ def test_content_that_is_no_text_lies_beside_the_ledger(
     assert (kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     picture.write_bytes(bytes(16 * 1024 * 1024 + 1))
     done = relay("ingest", "event", "--file", str(picture), event)
-    assert (done.returncode, "at most 16777216" in done.stderr) == (2, True)
+    assert (done.returncode, "the limit is 16777216" in done.stderr) == (2, True)
 
 
 def test_an_event_is_shown_by_what_its_channel_calls_it(relay: Run) -> None:
