@@ -131,6 +131,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def is_database(header: bytes) -> bool:
+    """Whether a file that begins with these 100 bytes is one of SQLite's."""
+    return len(header) >= _HEADER_SIZE and header.startswith(_MAGIC)
+
+
 def inspect(path: str, schema: Schema) -> int:
     """The version of the file at ``path``, 0 where there is none or it is empty.
 
@@ -149,7 +154,7 @@ def inspect(path: str, schema: Schema) -> int:
         ) from error
     if not header:
         return 0
-    if len(header) < _HEADER_SIZE or not header.startswith(_MAGIC):
+    if not is_database(header):
         raise StorageError(
             f"{path} is not {schema.noun} of relay",
             hint="move the file away, or restore it from a copy; relay starts a new one",

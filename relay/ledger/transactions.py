@@ -294,7 +294,7 @@ def set_aside(path: str) -> str:
     aside = _free_name(f"{path}.damaged")
     try:
         with open(path, "rb") as file:
-            version = int.from_bytes(file.read(100)[60:64], "big")
+            header = file.read(100)
         os.link(path, aside)  # under both names, until its log has the other one too
         with suppress(FileNotFoundError):
             os.rename(path + "-wal", aside + "-wal")
@@ -306,12 +306,20 @@ def set_aside(path: str) -> str:
             f"the ledger {path} is damaged, and cannot be set aside: {error.strerror}",
             hint="move the file away; relay begins a new one",
         ) from error
-    recovered = f"{aside}-recovered.db"
+    kept = f"The ledger was damaged, and a new one begins. The damaged one is kept as {aside}."
+    if not sqlite.is_database(header):
+        return (
+            f"{kept}\nIts beginning is overwritten, so sqlite3 cannot read it. If you have a copy"
+            f" of the ledger, put it there: relay broker stop && mv COPY {shlex.quote(path)}"
+        )
+    copy = shlex.quote(recovered := f"{aside}-recovered.db")
+    version = int.from_bytes(header[60:64], "big")
     lines = [
-        f"The ledger was damaged, and a new one begins. The damaged one is kept as {aside}.",
+        kept,
         f"This command copies what can be read of it: {_recovery(aside, version, recovered)}",
+        # Of a copy without events nothing could start.
         "This puts the copy in the ledger's place: relay broker stop &&"
-        f" mv {shlex.quote(recovered)} {shlex.quote(path)}",
+        f" sqlite3 {copy} 'SELECT count(*) FROM events' && mv {copy} {shlex.quote(path)}",
     ]
     if shutil.which("sqlite3") is None:
         lines[1] += " (install the program sqlite3 first)"

@@ -270,16 +270,16 @@ class BrokerReports:
         Each time the person is told that it ``waits``. Raises a final refusal of the broker.
         """
         notes: dict[str, None] = {}
-        while True:
-            try:
-                answer = await ask()
-            except NOT_NOW as error:
-                if waits:
-                    note = f"{waits}: {error.message}"
-                    notes[note] = None
-                    self._events.post(PersonNote(note))
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                for note in notes:
-                    self._events.post(NoteOver(note))
-                return answer
+        try:
+            while True:
+                try:
+                    return await ask()
+                except NOT_NOW as error:
+                    if waits:
+                        note = f"{waits}: {error.message}"
+                        notes[note] = None
+                        self._events.post(PersonNote(note))
+                    await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            for note in notes:
+                self._events.post(NoteOver(note))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from relay.agents import past as module
+from relay.agents.aider import chat_history
 from relay.agents.past import ClaudeTurns, CodexTurns, PastReader, last_turns
 from relay.protocol.past_turns import PastEnd, PastTurns
 
@@ -281,6 +282,8 @@ def test_the_end_of_a_transcript_is_told_turn_by_turn(
     chats = tmp_path / ".aider.chat.history.md"
     chats.write_text("# aider chat started at x\n\n#### one?\n#### two?\n\n> Tokens: 2\n\nYes.\n")
     assert last_turns("aider", str(chats), 1) == [{"prompt": "one?\ntwo?", "text": "Yes."}]
+    monkeypatch.setattr(chat_history, "_PART", 9)  # a turn without an end is no text without one
+    assert [one["text"] for one in last_turns("aider", str(chats), 2)] == ["", "Yes."]
     asked = {"id": "1", "type": "user", "content": [{"text": "why?"}]}
     said = [{"id": text, "type": "gemini", "content": text} for text in ("So", "it is.")]
     again = [asked, *said, said[0]]  # Gemini CLI writes a record again, once it has its tokens

@@ -177,6 +177,27 @@ def test_the_command_that_is_named_finds_every_row_that_is_left(
     recovered.close()
 
 
+@pytest.mark.parametrize("first", [0, 100], ids=["header", "tables"])
+def test_where_nothing_is_left_to_copy_the_new_ledger_stays(path: Path, first: int) -> None:
+    damaged(path)
+    with open(path, "r+b") as file:
+        file.seek(first)
+        file.write(b"\xff" * (PAGE - first))
+    text = set_aside(str(path))
+    fresh = opened(path)
+    store(fresh, "in the new one")
+    fresh.close()
+    assert ("This command copies" in text) == bool(first)
+    if first:
+        _, recover, use = (line.partition(": ")[2] for line in text.splitlines())
+        subprocess.run(["sh", "-c", recover], check=False, capture_output=True)
+        used = subprocess.run(["sh", "-c", use.partition(" && ")[2]], capture_output=True)
+        assert used.returncode != 0
+    again = opened(path)
+    assert waiting(again) == ["in the new one"]
+    again.close()
+
+
 def test_what_the_log_of_a_damaged_ledger_held_is_set_aside_with_it(path: Path) -> None:
     ledger = opened(path)
     store(ledger, "in the log")

@@ -79,9 +79,11 @@ async def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() 
 
 async def test_what_the_broker_refuses_for_good_is_noted() -> None:
     async with play() as bench:
-        bench.broker.errors = [UsageError("no such step")]
+        bench.broker.errors = [BrokerUnavailable("away"), UsageError("no such step")]
         await bench.reports.delivery(MESSAGE, State.HELD, "why", "")
-        assert PersonNote("a delivery could not be recorded: no such step") in bench.posted()
+        posted = bench.posted()
+        assert PersonNote("a delivery could not be recorded: no such step") in posted
+        assert NoteOver("what came of a message waits: away") in posted
 
 
 @pytest.mark.parametrize("restarts", [0, 1])

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 _CHAT = "# aider chat started at "
+#: Characters after which a turn goes on as another one: anybody can write such a file.
+_PART = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def chat_turns(lines: Iterable[str]) -> Iterator[ChatTurn]:
     """The turns, the oldest first."""
     prompt: list[str] = []
     text: list[str] = []
-    chat_ms = 0
+    chat_ms = size = 0
 
     def turn() -> Iterator[ChatTurn]:
         asked, said = "\n".join(prompt).strip(), "\n".join(text).strip()
@@ -44,6 +46,10 @@ def chat_turns(lines: Iterable[str]) -> Iterator[ChatTurn]:
 
     for whole in lines:
         line = whole.rstrip()
+        size += len(line) + 1
+        if size > _PART:
+            yield from turn()
+            size = 0
         if line.startswith(_CHAT):
             yield from turn()
             chat_ms = _milliseconds(line.removeprefix(_CHAT))
