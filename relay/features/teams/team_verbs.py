@@ -153,8 +153,12 @@ def _start(home: Home, agent: TeamAgent, wanted: Spawn) -> Json:
         if agent.task and not wanted.conversation:
             task = _give_task(home, agent)
         made, afresh = bring_back(home, wanted)
-        goes_on = "in its last conversation" if wanted.conversation and not afresh else ""
-        return row | {"state": made.state, "reason": made.reason or goes_on}
+        how = ""
+        if wanted.conversation:
+            how = f"started afresh ({afresh})" if afresh else "in its last conversation"
+            if afresh and agent.task:  # of which a new conversation knows nothing
+                task = _give_task(home, agent)
+        return row | {"state": made.state, "reason": made.reason or how}
     except Timeout as error:
         return row | {"state": "starting", "reason": error.line}
     except RelayError as error:

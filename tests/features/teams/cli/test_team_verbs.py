@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from relay.app.spawning import Spawned
+from relay.config.spawned_agents import Spawn
+from relay.core.paths import Home
+from relay.features.teams import team_verbs
 from relay.features.teams.team import parse_team
 from tests.cli.fixtures import Run
 
@@ -113,3 +117,23 @@ def test_what_cannot_be_started_is_told_before_anything_is(
     assert refused.returncode != 0
     assert said in refused.stderr
     assert json.loads(relay("agents", "--json").stdout) == []
+
+
+@pytest.mark.parametrize("afresh", ["", "No conversation found"])
+def test_who_cannot_go_on_in_its_conversation_gets_its_task_again(
+    monkeypatch: pytest.MonkeyPatch, afresh: str
+) -> None:
+    given: list[str] = []
+    monkeypatch.setattr(team_verbs, "_give_task", lambda home, agent: given.append(agent.task))
+    monkeypatch.setattr(
+        team_verbs, "bring_back", lambda home, one: (Spawned(one.name, 1, "idle", ""), afresh)
+    )
+    [agent] = parse_team("agents: {Bob: {command: claude, task: test it}}").agents
+    row = team_verbs._start(
+        Home.from_env(), agent, Spawn("Bob", ["claude"], "/w", conversation="c1")
+    )
+    assert (given, row["reason"]) == (
+        (["test it"], "started afresh (No conversation found)")
+        if afresh
+        else ([], "in its last conversation")
+    )
