@@ -141,7 +141,7 @@ class _Panes(UIControl):
         for row, columns, agent, item in self.painted.places:
             if at.y != row or at.x >= columns:
                 continue
-            if item in self._state.items and not self._state.answering:
+            if item in self._state.items and not self._state.answering and not self._state.typed:
                 self._state.answer(item)
             elif agent == self._state.chosen:
                 self._state.open_chosen()
@@ -315,8 +315,10 @@ class FullScreen:
                     self._link.read(self._panes.painted.seen)
                     item = state.answering
                     do()
-                    if item and item != state.answering:
-                        # What was typed for it must reach neither the next one nor an agent.
+                    if item != state.answering:
+                        # What was typed for it must reach neither the next one nor an agent, and
+                        # no message be an answer. ^P brings it back.
+                        self._buffer.append_to_history()
                         self._buffer.reset()
 
                 for name in names:

@@ -25,9 +25,9 @@ from tests.broker.support import kill_broker, stop_broker
 from tests.real_agents.terminal import Terminal
 
 RELAY = [sys.executable, "-m", "relay"]
-DOWN, ESC, CTRL_C, CTRL_F, CTRL_G, CTRL_R = (
+DOWN, ESC, CTRL_C, CTRL_F, CTRL_G, CTRL_P, CTRL_R = (
     *("\x1b[B", "\x1b", "\x03"),
-    *("\x06", "\x07", "\x12"),
+    *("\x06", "\x07", "\x10", "\x12"),
 )
 BACKSPACE = "\x7f"
 
@@ -135,7 +135,13 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.type(CTRL_R + "yes" + CTRL_F + BACKSPACE * 5 + "screen\r")
         console.wait_match(r"── screen of Bob(.*\n)*to Bob>$")  # and becomes none by a command
         console.type(ESC)
-        console.type(CTRL_R + DOWN + DOWN)
+        console.type("no problem" + CTRL_R)
+        console.wait_match("answer Bob>$")  # and a message is no answer
+        console.type(ESC)
+        console.wait_match("to Bob>$")
+        console.type(CTRL_P)
+        console.wait_match("to Bob> no problem$")
+        console.type(CTRL_C + CTRL_R + DOWN + DOWN)
         console.wait_match(r"> no  (.*\n)*answer Bob> no$")
         console.type(" not on a Friday\r")
         asks.join(20)
