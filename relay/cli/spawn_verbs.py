@@ -180,21 +180,24 @@ def _bring_back(home: Home, chosen: dict[str, Spawn], rows: dict[str, Json], *, 
     progress = Rows(sys.stderr, dict.fromkeys(chosen, "starting"), wanted=not quiet)
     with ThreadPoolExecutor(_AT_ONCE) as pool, progress:
         starts = {pool.submit(bring_back, home, one): one for one in chosen.values()}
-        for done in as_completed(starts):
-            wanted = starts[done]
-            row = rows[wanted.name]
-            try:
-                made, afresh = done.result()
-            except RelayError as error:
-                row |= {"state": None, "error": error.line}
-                worst = max(worst, error.exit_status)
-                progress.show(wanted.name, "failed")
-                continue
-            row |= {"name": made.name, "state": made.state}
-            row["conversation"] = "" if afresh else wanted.conversation
-            if afresh:
-                row["afresh"] = afresh
-            progress.show(wanted.name, made.state)
+        try:
+            for done in as_completed(starts):
+                wanted = starts[done]
+                row = rows[wanted.name]
+                try:
+                    made, afresh = done.result()
+                except RelayError as error:
+                    row |= {"state": None, "error": error.line}
+                    worst = max(worst, error.exit_status)
+                    progress.show(wanted.name, "failed")
+                    continue
+                row |= {"name": made.name, "state": made.state}
+                row["conversation"] = "" if afresh else wanted.conversation
+                if afresh:
+                    row["afresh"] = afresh
+                progress.show(wanted.name, made.state)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C no more are started
     return worst
 
 
