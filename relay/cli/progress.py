@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import IO
 
 from relay.core.visible import visible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 #: Seconds between two redraws.
 EVERY = 0.1
@@ -53,6 +57,18 @@ class Bar:
             self._stream.flush()
         except OSError:
             self.wanted = False
+
+
+@contextmanager
+def starting(at_once: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool that begins nothing more once the block is left, as by Ctrl-C."""
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, for few verbs
+
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Rows:

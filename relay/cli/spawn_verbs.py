@@ -12,7 +12,7 @@ from relay.broker.client import check_person, request
 from relay.cli import output
 from relay.cli.answer_verbs import show_questions
 from relay.cli.parser import Parser
-from relay.cli.progress import Rows
+from relay.cli.progress import Rows, starting
 from relay.cli.verbs import verb
 from relay.cli.wrap import add_agent_options, check_writable
 from relay.config import names
@@ -171,33 +171,27 @@ def resume_verb(options: Any) -> int:
 
 def _bring_back(home: Home, chosen: dict[str, Spawn], rows: dict[str, Json], *, quiet: bool) -> int:
     """Start them all at once, and put into the ``rows`` what came of each; the exit status."""
-    # Slow to import, and only here.
-    from concurrent.futures import ThreadPoolExecutor, as_completed
-
-    from relay.cli.progress import Rows
+    from concurrent.futures import as_completed  # slow to import, and only here
 
     worst = 0
     progress = Rows(sys.stderr, dict.fromkeys(chosen, "starting"), wanted=not quiet)
-    with ThreadPoolExecutor(_AT_ONCE) as pool, progress:
+    with starting(_AT_ONCE) as pool, progress:
         starts = {pool.submit(bring_back, home, one): one for one in chosen.values()}
-        try:
-            for done in as_completed(starts):
-                wanted = starts[done]
-                row = rows[wanted.name]
-                try:
-                    made, afresh = done.result()
-                except RelayError as error:
-                    row |= {"state": None, "error": error.line}
-                    worst = max(worst, error.exit_status)
-                    progress.show(wanted.name, "failed")
-                    continue
-                row |= {"name": made.name, "state": made.state}
-                row["conversation"] = "" if afresh else wanted.conversation
-                if afresh:
-                    row["afresh"] = afresh
-                progress.show(wanted.name, made.state)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C no more are started
+        for done in as_completed(starts):
+            wanted = starts[done]
+            row = rows[wanted.name]
+            try:
+                made, afresh = done.result()
+            except RelayError as error:
+                row |= {"state": None, "error": error.line}
+                worst = max(worst, error.exit_status)
+                progress.show(wanted.name, "failed")
+                continue
+            row |= {"name": made.name, "state": made.state}
+            row["conversation"] = "" if afresh else wanted.conversation
+            if afresh:
+                row["afresh"] = afresh
+            progress.show(wanted.name, made.state)
     return worst
 
 

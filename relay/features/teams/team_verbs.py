@@ -16,7 +16,7 @@ from relay.cli import output, table
 from relay.cli.answer_verbs import show_questions
 from relay.cli.config_verbs import trust_file
 from relay.cli.parser import Parser
-from relay.cli.progress import Rows
+from relay.cli.progress import Rows, starting
 from relay.cli.verbs import verb
 from relay.config.names import holder
 from relay.config.programs import in_place
@@ -109,7 +109,7 @@ def up_verb(options: Any) -> int:
                 rows[agent.name]["branch"] = agent.branch
     states = {agent.name: "starting" for agent, _ in starts}
     progress = Rows(sys.stderr, states, wanted=not options.json)
-    with ThreadPoolExecutor(_AT_ONCE) as pool, progress:
+    with starting(_AT_ONCE) as pool, progress:
         for done in as_completed([pool.submit(_start, home, *one) for one in starts]):
             row = done.result()
             rows[row["name"]] |= row
