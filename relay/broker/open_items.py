@@ -73,9 +73,10 @@ class ItemOps:
         for part in given if isinstance(given, list) else [given]:
             item = _meant(part, waiting)
             if item is None:
-                known = self._directory.get(part) is not None
-                what = "not asking you anything" if known else "no agent, and nothing that waits"
-                raise NotFound(f"{part[:100]} is {what}", hint="relay items lists what waits")
+                what = f"{part[:100]} is not asking you anything"
+                if self._directory.get(part) is None:
+                    what = f"there is no agent or waiting item {part[:100]}"
+                raise NotFound(what, hint="relay items lists what waits")
             items.append(item)
         items = list({item["id"]: item for item in items}.values())
         if not items or len(items) > 1 and not all(map(is_yes_or_no, items)):
