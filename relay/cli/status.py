@@ -193,7 +193,10 @@ def _print_work(found: Json) -> None:
     queued = sum(number for name, number in found["counts"].items() if name != "events")
     # What is kept for agents that have ended stands with them.
     kept = sum(row["unread"] for row in found["agents"] if row["state"] == "gone")
-    if (queued := queued - found["held"] - kept) > 0:
+    inbox = found["inbox"]
+    if inbox:
+        output.data(f"{inbox:,} message{'' if inbox == 1 else 's'} for you: relay inbox")
+    if (queued := queued - found["held"] - kept - inbox) > 0:
         plural = "" if queued == 1 else "s"
         output.data(f"{queued:,} message{plural} on the way: relay history")
     if any(found["dispatches"].values()):
@@ -245,6 +248,7 @@ def _asked(home: Home) -> tuple[Json, list[AgentRow], str]:
         "problem": "",
         "problems": {},
         "held": 0,
+        "inbox": 0,
         "agents": [],
     }
     try:
@@ -254,6 +258,7 @@ def _asked(home: Home) -> tuple[Json, list[AgentRow], str]:
                 waiting = waiting_words(client.request(ITEMS).get("rows", []))
             else:
                 waiting = f"{answer['parked']:,} held" if answer["parked"] else ""
+                answer["inbox"] = 0  # it is the person's
     except BrokerUnavailable as error:
         problem = error.line
         if error.code == NONE_RUNS:
