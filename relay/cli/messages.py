@@ -288,4 +288,7 @@ def show_verb(options: Any) -> int:
         output.data("")
         output.data(f"{one['from']} answered:")
         output.lines("\n".join(f"  {line}" for line in one["text"].split("\n")))
+    output.note_of_backslash(
+        "\n".join([shown["body"] or "", *(one["text"] for one in shown["answers"])])
+    )
     return 0
