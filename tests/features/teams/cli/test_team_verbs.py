@@ -85,7 +85,7 @@ def test_nothing_that_git_is_told_runs_where_nobody_has_trusted_the_file(
     (worktree / "relay.yaml").write_text("agents: {Bob: {command: ls, worktree: true}}")  # as long
     told = relay("down", "--keep")
     assert not (project / "ran").exists()
-    assert "were not looked at" in told.stderr and "relay trust" in told.stderr
+    assert "were skipped" in told.stderr and "relay trust" in told.stderr
     relay("trust", "relay.yaml")
     assert "relay.yaml" in relay("down", "--keep").stdout
     assert (project / "ran").exists()  # the filters of a trusted project run as ever
@@ -152,7 +152,7 @@ def test_who_cannot_go_on_in_its_conversation_gets_its_task_again(
         Home.from_env(), agent, Spawn("Bob", ["claude"], "/w", conversation="c1")
     )
     assert (given, row["reason"]) == (
-        (["test it"], "started afresh (No conversation found)")
+        (["test it"], "started fresh (No conversation found)")
         if afresh
         else ([], "in its last conversation")
     )
