@@ -45,7 +45,7 @@ def test_a_team_starts_nothing_before_this_very_file_is_trusted(relay: Run, proj
     (project / "relay.yaml").write_text("agents: {Alice: rm -rf ~}")
     refused = relay("up", "--json")
     assert json.loads(refused.stdout)["error"]["code"] == "untrusted"
-    assert "has changed since you trusted it" in refused.stdout
+    assert "has changed since you trusted it, so it does not run. Read it" in refused.stdout
     assert not (project / "started").exists()
 
 
