@@ -69,7 +69,15 @@ class ItemOps:
             who = fields.get("by", who)
         note, given = fields.get("note") or "", fields["id"]
         waiting = self._waiting()
-        items = [_meant(part, waiting) for part in (given if isinstance(given, list) else [given])]
+        items = []
+        for part in given if isinstance(given, list) else [given]:
+            item = _meant(part, waiting)
+            if item is None:
+                what = f"{part[:100]} is not asking you anything"
+                if self._directory.get(part) is None:
+                    what = f"there is no agent or waiting item {part[:100]}"
+                raise NotFound(what, hint="relay items lists what waits")
+            items.append(item)
         items = list({item["id"]: item for item in items}.values())
         if not items or len(items) > 1 and not all(map(is_yes_or_no, items)):
             raise UsageError(
@@ -217,9 +225,9 @@ def _told(item: Item, answer: ItemAnswer) -> ItemAnswered:
     return {"item": item, "choice": item["choices"][answer.index], "by": answer.by}
 
 
-def _meant(part: str, items: list[Item]) -> Item:
-    """The item with this id, with this end of one, or the only one of this agent. Raises NotFound
-    and UsageError."""
+def _meant(part: str, items: list[Item]) -> Item | None:
+    """The item with this id, with this end of one, or the only one of this agent. Raises
+    UsageError where several could be meant."""
     upper, shown = part.upper(), part[:100]
     ends = [one for one in items if one["id"].upper().endswith(upper)] if len(upper) >= 4 else []
     exact = [one for one in ends if one["id"].upper() == upper]
@@ -233,9 +241,7 @@ def _meant(part: str, items: list[Item]) -> Item:
     if len(found) > 1:
         ids = ", ".join(one["id"][-8:] for one in found[:10])
         raise UsageError(f"{len(found)} items match {shown}: {ids}", hint="relay items")
-    if not found:
-        raise NotFound(f"{shown} is not asking you anything", hint="relay items lists what waits")
-    return found[0]
+    return found[0] if found else None
 
 
 def _question(agent: str, question: ShownQuestion) -> Item:

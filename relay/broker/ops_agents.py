@@ -68,13 +68,14 @@ class AgentOps:
         ]
 
     def restore(self, now_ms: int) -> None:
-        """After a start: agents that ran before have their grace to reconnect. Raises StorageError
-        when the person cannot be stored."""
+        """After a start: agents that ran before have their grace to reconnect, but for those whose
+        name nobody holds any more. Raises StorageError when the person cannot be stored."""
         for record in self._ledger.agents():
             member = self._directory.put(record)
             self._watchers.known(member)
             if not record.person and record.state != AgentState.GONE.value:
-                self._begin_grace(member)
+                holder = names.run_of(self._home, member.name)
+                self._begin_grace(member, self._grace if holder == record.run else 0.0)
         known = self._directory.get(self._directory.owner)
         try:
             if known is None or known.record.kind != "owner":
@@ -243,12 +244,14 @@ class AgentOps:
         if member.record.run != record.run:
             return
         member.update(record)
-        self._questions.asks(member.name, fields.get("question"))
+        is_gone = record.state == AgentState.GONE.value
+        # Its last screen may still show one, which nobody can answer any more.
+        self._questions.asks(member.name, None if is_gone else fields.get("question"))
         # What the session does not tell stays as it was.
         member.source = _short(fields.get("source", member.source))
         member.notes = [_short(note) for note in fields.get("notes", member.notes)[:_NOTES_MAX]]
         member.remark = _short(fields.get("remark", member.remark))
-        if record.state == AgentState.GONE.value and member.client is client:
+        if is_gone and member.client is client:
             self._directory.unbind(client)
             self._windows.close(member.name)
             member.leave(record)
@@ -274,11 +277,12 @@ class AgentOps:
             timer.cancel()
         self._graces.clear()
 
-    def _begin_grace(self, member: Member) -> None:
+    def _begin_grace(self, member: Member, seconds: float | None = None) -> None:
         self._end_grace(member)
         member.live = True
+        grace = self._grace if seconds is None else seconds
         loop = asyncio.get_running_loop()
-        self._graces[member.name.lower()] = loop.call_later(self._grace, self._grace_over, member)
+        self._graces[member.name.lower()] = loop.call_later(grace, self._grace_over, member)
 
     def _end_grace(self, member: Member) -> None:
         timer = self._graces.pop(member.name.lower(), None)

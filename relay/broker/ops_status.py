@@ -64,6 +64,7 @@ class StatusOps:
             "counts": queries.counts(self._ledger),
             "agents": [self._agent(row, batch.now_ms) for row in self._agents.agent_list()],
             "parked": queries.parked_count(self._ledger),
+            "inbox": queries.unread(self._ledger, self._directory.owner),
         }
         return cast(BrokerStatus, {**self._features.status(batch.now_ms), **status})
 

@@ -380,6 +380,8 @@ def _gone(home: Home) -> str | None:
 
 def _file(path: str | None) -> ConfigFile:
     found = find_config(os.getcwd(), path)
+    if found is None and os.path.isdir(CONFIG_NAME):
+        found = place_of(CONFIG_NAME)  # reading it says so
     if found is None:
         raise NotFound(f"there is no {CONFIG_NAME} here", hint="write one with: relay init")
     return read_config(found)

@@ -258,6 +258,9 @@ def _wait_for_answers(
                 if not quiet and (stalled or row.get("state") in _HINDERED):
                     if told.get(row["name"]) != (now := output.state_text(row)):
                         output.note(f"{row['name']}: {now}")
+                        if row.get("state") == "blocked" and not wrapped():
+                            answer = f"relay answer {row['name']} CHOICE answers it"
+                            output.note(f"  relay items shows what it asks; {answer}")
                     told[row["name"]] = now
             # Waiting at the broker, so that nobody else is told of an answer that will not come.
             left = max(0.0, end - time.monotonic())

@@ -58,7 +58,7 @@ def agents_verb(options: Any) -> int:
         _print_agents(rows)
     else:
         output.note("no agents; relay wrap --name NAME COMMAND starts one")
-    _note_lost(Home.from_env(), rows)
+    _note_lost(_lost(Home.from_env(), rows))
     if elsewhere:
         output.data("")
         now_ms = time.time_ns() // 1_000_000
@@ -70,10 +70,18 @@ def agents_verb(options: Any) -> int:
     return 0
 
 
-def _note_lost(home: Home, rows: list[AgentRow]) -> None:
-    """Say which agents have lost their terminal, as after a reboot."""
+def _lost(home: Home, rows: list[AgentRow]) -> list[str]:
+    """Which agents have lost their terminal, as after a reboot."""
     gone = [row["name"] for row in rows if row["state"] == "gone"]
-    if lost := [name for name in gone if has_lost_terminal(home, name)]:
+    if not rows:  # no broker runs that could say so
+        from relay.config.spawned_agents import spawned  # relay agents does without
+
+        gone = [record["name"] for record in spawned(home)]
+    return [name for name in gone if has_lost_terminal(home, name)]
+
+
+def _note_lost(lost: list[str]) -> None:
+    if lost:
         output.note(f"relay resume brings back {', '.join(lost)} (the terminal is gone)")
 
 
@@ -122,8 +130,9 @@ def status_verb(options: Any) -> int:
         output.as_json(found)
         return 0
     if not found["problem"]:  # else nobody knows who runs
-        _print_agents_now(rows)
-        _note_lost(home, rows)
+        lost = _lost(home, rows)
+        _print_agents_now(rows, "" if lost else "relay wrap --name Bob -- claude starts one")
+        _note_lost(lost)
     if waiting:
         output.toned([(waiting, "need"), (": relay items", "")])
     _print_work(found)
@@ -148,8 +157,9 @@ def status_verb(options: Any) -> int:
     return 0
 
 
-def _print_agents_now(rows: list[AgentRow]) -> None:
-    """A line for each that is here, with what it is about; those that have gone are a number."""
+def _print_agents_now(rows: list[AgentRow], hint: str) -> None:
+    """A line for each that is here, with what it is about; those that have gone are a number.
+    ``hint``: what starts one where none is here."""
     here = [row for row in rows if row["state"] != "gone"]
     now_ms = time.time_ns() // 1_000_000
     for row in here:
@@ -173,8 +183,7 @@ def _print_agents_now(rows: list[AgentRow]) -> None:
     ended = f"{gone} that ended" if gone else ""
     ended += f", with {kept:,} unread" if kept else ""
     if not here:
-        hint = "relay wrap --name Bob -- claude starts one"
-        output.data(f"no agent runs{ended and f' ({ended})'}: {hint}")
+        output.data(f"no agent runs{ended and f' ({ended})'}{hint and f': {hint}'}")
     elif gone:
         output.data(f"and {ended}: relay agents")
 
@@ -184,7 +193,10 @@ def _print_work(found: Json) -> None:
     queued = sum(number for name, number in found["counts"].items() if name != "events")
     # What is kept for agents that have ended stands with them.
     kept = sum(row["unread"] for row in found["agents"] if row["state"] == "gone")
-    if (queued := queued - found["held"] - kept) > 0:
+    inbox = found["inbox"]
+    if inbox:
+        output.data(f"{inbox:,} message{'' if inbox == 1 else 's'} for you: relay inbox")
+    if (queued := queued - found["held"] - kept - inbox) > 0:
         plural = "" if queued == 1 else "s"
         output.data(f"{queued:,} message{plural} on the way: relay history")
     if any(found["dispatches"].values()):
@@ -236,6 +248,7 @@ def _asked(home: Home) -> tuple[Json, list[AgentRow], str]:
         "problem": "",
         "problems": {},
         "held": 0,
+        "inbox": 0,
         "agents": [],
     }
     try:
@@ -245,6 +258,7 @@ def _asked(home: Home) -> tuple[Json, list[AgentRow], str]:
                 waiting = waiting_words(client.request(ITEMS).get("rows", []))
             else:
                 waiting = f"{answer['parked']:,} held" if answer["parked"] else ""
+                answer["inbox"] = 0  # it is the person's
     except BrokerUnavailable as error:
         problem = error.line
         if error.code == NONE_RUNS:

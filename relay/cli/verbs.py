@@ -80,6 +80,8 @@ MEANT = {
     **dict.fromkeys(("accept", "deny", "reject"), "answer"),
     **dict.fromkeys(("completion", "complete"), "completions"),
     **dict.fromkeys(("setup", "new"), "init"),
+    **dict.fromkeys(("team", "teams"), "up"),
+    "restart": "reload",
     **dict.fromkeys(("remember", "memories"), "memory"),
     **dict.fromkeys(("check", "diagnose"), "doctor"),
     **dict.fromkeys(("intents", "scope"), "intent"),

@@ -100,6 +100,12 @@ def holder(home: Home, name: str) -> int | None:
     return pid if type(pid) is int else 0
 
 
+def folder_of(home: Home, name: str) -> str:
+    """The folder in which the holder of ``name`` was started, "" when its claim says none."""
+    folder = _told(home, name).get("folder")
+    return folder if isinstance(folder, str) else ""
+
+
 def record_path(home: Home, name: str) -> str:
     """The file that says how it was spawned: see relay.config.spawned_agents."""
     return os.path.join(home.root, "spawned", f"{name.lower()}.json")

@@ -110,9 +110,7 @@ class _Source:
         }
         names = {name: value for name, value, _ in _assigned(self.tree)}
         self._imports()
-        if isinstance(names.get("config"), ast.List | ast.Tuple | ast.Set | ast.Constant):
-            with self.mistakes.at("config"):
-                raise ConfigError("config must be a dictionary")
+        self._dictionary("config", names.get("config"))
         spelled: dict[str, object] = {}
         for key, value in _items(names.get("config")):
             with self.mistakes.at(key):
@@ -123,10 +121,12 @@ class _Source:
                 else:
                     self._setting(name, value)
         at_top = ("may", *(one.key for one in door.settings() if one.at_top))
-        for name in (*TABLES, *at_top):
+        for name in TABLES:
+            self._table(name, names.get(name))
+        for name in at_top:
             if isinstance(names.get(name), ast.Dict):
                 with self.mistakes.at(name):
-                    (self._table if name in TABLES else self._setting)(name, names[name])
+                    self._setting(name, names[name])
         relays = {name for name, value in names.items() if _called(value) == "Relay"}
         for name in relays:
             self._relay(names[name])
@@ -153,8 +153,17 @@ class _Source:
         with suppress(_NotKnown):
             with_setting(Settings(), name, self._value(value))
 
-    def _table(self, table: str, value: ast.expr) -> None:
+    def _dictionary(self, name: str, value: ast.expr | None) -> None:
+        """Note where ``value`` can be seen to be something else."""
+        if isinstance(value, ast.List | ast.Tuple | ast.Set | ast.Constant):
+            shown = value.value if isinstance(value, ast.Constant) else value
+            kind = type(shown).__name__.lower()
+            with self.mistakes.at(name):
+                raise ConfigError(f"{name} must be a dictionary, not {kind}")
+
+    def _table(self, table: str, value: ast.expr | None) -> None:
         """The entries of ``patterns``, ``hooks`` or ``routes``."""
+        self._dictionary(table, value)
         for key, entries in _items(value):
             many = entries.elts if isinstance(entries, ast.List | ast.Tuple) else [entries]
             for entry in many:

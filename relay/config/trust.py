@@ -284,7 +284,8 @@ def read_config(path: str) -> ConfigFile:
     try:
         data = read_file(path, CONFIG_MAX)
     except IsADirectoryError:
-        raise ConfigError(f"{path} is not a file", hint="name a Python file") from None
+        what = "a folder" if os.path.isdir(path) else "not a file"
+        raise ConfigError(f"{path} is {what}", hint="name a Python file") from None
     except OSError as error:
         raise ConfigError(
             f"cannot read {path}: {error.strerror}", hint="check the path and its permissions"

@@ -150,12 +150,47 @@ def error_fields(error: RelayError) -> dict[str, object]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The best of ``known`` for ``word``, or None when nothing is near. Ignores case."""
-    import difflib
+    """The best of ``known`` for ``word``, or None when nothing is near. Ignores case.
 
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
+    Near is what begins with the word or is its beginning, and what differs from it by slips in at
+    most a third of the letters.
+    """
+    typed = word.lower().lstrip("-")[:_LONGEST]
+    best, least = None, _LONGEST
+    for name in known:
+        meant = name.lower().lstrip("-")
+        longer = max(len(typed), len(meant))
+        begins = meant.startswith(typed) or typed.startswith(meant)
+        if begins and min(len(typed), len(meant)) >= 3:
+            apart = 1
+        elif abs(len(typed) - len(meant)) > longer // 3:
+            continue
+        else:
+            apart = _slips(typed, meant)
+            if apart > longer // 3:
+                continue
+        if apart < least:
+            best, least = name, apart
+    return best
+
+
+#: Letters of a word that are compared: no name is longer, and what agents say may be.
+_LONGEST = 100
+
+
+def _slips(word: str, other: str) -> int:
+    """How many slips of a finger make ``other`` of ``word``: a letter left out, typed in addition
+    or typed wrongly, or two that have changed places."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(word, 1):
+        two_before, before, row = before, row, [i]
+        for j, there in enumerate(other, 1):
+            least = min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != there))
+            if i > 1 and j > 1 and (letter, word[i - 2]) == (other[j - 2], there):
+                least = min(least, two_before[j - 2] + 1)
+            row.append(least)
+    return row[-1]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -115,14 +115,14 @@ class Home:
                     opened.append(path)
         except PermissionError as error:
             if error.strerror not in files.NOT_OURS:
-                raise _cannot_make(error) from error
+                raise _cannot_make(error, self.root) from error
             raise RelayError(
                 f"{error.filename} {error.strerror}, so relay does not use it",
                 hint="look at who has made it, or set RELAY_HOME to a directory of your own",
                 code="not_private",
             ) from error
         except OSError as error:
-            raise _cannot_make(error) from error
+            raise _cannot_make(error, self.root) from error
         return opened
 
     def _run_dir(self) -> str:
@@ -138,15 +138,16 @@ class Home:
         return f"/tmp/relay-{os.getuid()}-{tag}"
 
 
-def _cannot_make(error: OSError) -> RelayError:
+def _cannot_make(error: OSError, root: str) -> RelayError:
+    place = error.filename or root  # what is done to an open file names none
     if isinstance(error, FileExistsError | NotADirectoryError):
         return RelayError(
-            f"the state directory cannot be at {error.filename}: a file is in its place",
+            f"the state directory cannot be at {place}: a file is in its place",
             hint="move the file away, or set RELAY_HOME to a directory",
             code="state_dir",
         )
     return RelayError(
-        f"cannot create the state directory {error.filename}: {error.strerror}",
+        f"cannot create the state directory {place}: {error.strerror}",
         hint="make it writable, or set RELAY_HOME to a directory that is",
         code="state_dir",
     )

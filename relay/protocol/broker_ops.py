@@ -29,6 +29,7 @@ class BrokerStatus(Record):
     counts: dict[str, int]  # deliveries by their state, and how many events there are
     agents: list[AgentRow]
     parked: int  # messages that are held for the person
+    inbox: int  # messages to the person that were not seen yet
     automations: NotRequired[dict[str, int]]
     problems: NotRequired[dict[str, str]]  # why configurations evaluate nothing, by path
     dispatches: NotRequired[dict[str, int]]

@@ -20,7 +20,7 @@ TAKES, TRIES = 3.0, 3
 STOPPING = "the running turn is being stopped"
 UNSTOPPED = "the running turn could not be stopped"
 #: The remark of a receipt when the message goes in another mode.
-CANNOT = "this agent cannot be interrupted: it was taken for a steer"
+CANNOT = "this agent cannot be interrupted, so it was delivered as steer"
 #: The reason to stop a turn that is stopped for no message.
 BY_PERSON = "the person"
 UNSURE = "the agent does not show that its key would stop a turn"

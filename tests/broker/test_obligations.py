@@ -128,11 +128,10 @@ def test_it_is_told_once_through_a_kill_of_the_broker(home: Home) -> None:
         id_ = client.request(SEND, to="Bob", body="well?", answer=True)["id"]
         see(bob, id_)
         kill_broker(home)
-    with broker_thread(home, grace=0.1), Watching(home, kinds=["obligation"]) as watching:
-        assert [row["why"] for row in watching.next_rows(20)] == ["gone"]
     expected = ["Bob has gone without an answer to “well?”"]
-    with broker_thread(home, grace=0.1):
-        assert told(home, owner_name()) == expected
+    for _ in range(2):
+        with broker_thread(home):
+            assert told(home, owner_name()) == expected
 
 
 ANSWERED: Json = {"state": "completed", "text": "It is 42.", "started_ms": 5, "ended_ms": 9}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -167,6 +168,20 @@ def test_a_state_directory_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(RelayError) as failure:
         connect(Home(str(in_the_way / "relay")))
     assert failure.value.code == "state_dir" and "RELAY_HOME" in failure.value.hint
+
+
+def test_a_state_directory_that_stays_as_it_is_is_named(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(home.root).mkdir(mode=0o755, exist_ok=True)
+    Path(home.root).chmod(0o755)
+
+    def refuse(fd: int, mode: int) -> None:  # as on a disk that is read only
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    with pytest.raises(RelayError, match=f"{re.escape(home.root)}: Read-only file system"):
+        home.create()
 
 
 def test_a_broker_that_never_comes_is_not_waited_for_long(

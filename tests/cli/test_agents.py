@@ -14,6 +14,7 @@ from relay.cli.broker_verbs import launchd, systemd
 from relay.config.trust import CONFIG_NAME
 from relay.core.paths import Home
 from relay.protocol.agent_ops import AGENT_STATE
+from relay.protocol.message_ops import SEND
 from tests.broker.support import lock_kept, register
 from tests.cli.fixtures import Run
 
@@ -53,6 +54,9 @@ def test_status_shows_what_does_not_work(
         assert status["agents"][0]["notes"] == ["no hooks"]
         relay("send", "Bob", "for later")
         assert "1 message on the way: relay history" in relay("status").stdout
+        bob.request(SEND, to="me", body="look")
+        out = relay("status").stdout
+        assert "1 message for you: relay inbox" in out and "1 message on the way" in out
         bob.request(AGENT_STATE, state="gone")
         out = relay("status").stdout
         assert "(1 that ended, with 1 unread)" in out and "on the way" not in out

@@ -184,7 +184,9 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
     assert "relay items" in relay("answer", "yes").stderr
     unknown = relay("answer", "4QXK7Z2M", "yes")
     assert unknown.returncode == 3 and "relay items lists what waits" in unknown.stderr
+    assert "no agent or waiting item 4QXK7Z2M" in unknown.stderr
     with register(broker_home, "Al") as al, register(broker_home, "Bob"):
+        assert "Al is not asking you anything" in relay("answer", "Al", "yes").stderr
         with register(broker_home, "Carol", run="run-3"):
             for to in ("Bob", "Bob", "Carol", "Carol"):
                 al.request(SEND, to=to, body="x")

@@ -287,13 +287,22 @@ def test_check_finds_the_same_mistakes_without_running(
         ("def f(a, b): ...\nhooks = {'idle': f}", "requires 'b'"),
         ("hooks = {'idle': lambda a, b: 1}", "requires 'b'"),
         ("import there_is_none", "which is not installed"),
-        ("config = ['timeout']", "config must be a dictionary"),
+        ("config = ['timeout']", "config must be a dictionary, not list"),
+        ("patterns = 5", "patterns must be a dictionary, not int"),
+        ("config = {'hooks': ()}", "hooks must be a dictionary, not tuple"),
         ("from relay import Relay\nr = Relay()\n@r.route(kind=1)\ndef f(): ...", "'kinds'"),
     ],
 )
 def test_check_sees_what_stands_in_the_file(relay: Verb, text: str, why: str) -> None:
     Path(CONFIG_NAME).write_text(text)
     assert why in mistake(relay, "config", "check")
+
+
+@pytest.mark.parametrize("words", [("config", "check"), ("trust",)], ids="-".join)
+def test_a_folder_in_the_files_place_is_named(relay: Verb, words: tuple[str, ...]) -> None:
+    Path(CONFIG_NAME).mkdir()
+    with pytest.raises(ConfigError, match=f"{CONFIG_NAME} is a folder"):
+        relay(*words)
 
 
 def test_check_leaves_out_what_only_a_run_can_tell(relay: Verb) -> None:

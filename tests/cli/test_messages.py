@@ -19,7 +19,7 @@ from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.message_ops import SEND, STATE, TURN
 from tests.broker.support import register, stop_broker
 from tests.cli.fixtures import Run
-from tests.support import unchecked
+from tests.support import unchecked, wait_until
 
 OWNER = owner_name()
 FIELDS = ["id", "from", "to", "body", "state", "reason", "mode", "thread", "created_at"]
@@ -99,6 +99,16 @@ def test_answer_prints_what_was_answered(relay: Run, broker_home: Home) -> None:
             assert ("a limit" in err) == (status == 4) and ("not answered" in err) == (status == 5)
 
 
+def test_who_waits_for_an_answer_is_told_what_keeps_the_agent_from_it(
+    relay: Run, broker_home: Home
+) -> None:
+    with register(broker_home, "Bob") as bob:
+        bob.request(AGENT_STATE, state="blocked", reason="asks to use Bash")
+        said = relay("ask", "Bob", "what?", "--timeout=0.1").stderr
+    how = "relay items shows what it asks; relay answer Bob CHOICE answers it"
+    assert f"Bob: blocked (asks to use Bash)\n  {how}\n" in said
+
+
 def test_text_from_stdin(relay: Run) -> None:
     assert relay("send", "Bob", "-", "--offline", stdin="one\ntwo\n").returncode == 0
     assert relay("send", "Bob", "--offline", stdin="three").returncode == 0
@@ -158,14 +168,25 @@ def test_the_inbox_is_seen_once_printed(relay: Run, broker_home: Home) -> None:
         assert len(listed(relay("inbox", "--all", "--json"))) == 1
 
 
-def test_the_inbox_says_in_a_line_what_waits(relay: Run, broker_home: Home) -> None:
+def test_the_inbox_says_in_a_line_what_waits_until_who_asks_has_ended(
+    relay: Run, broker_home: Home
+) -> None:
     question = {"id": "01J" + "0" * 23, "what": "Go on?", "chosen": 0, "since_ms": 1}
     choices = [{"key": "1", "label": "Yes"}, {"key": "2", "label": "No"}]
     with register(broker_home, "Bob") as bob:
+        for state, waits in (("blocked", "1 question waits: relay items\n"), ("gone", "")):
+            # What its screen showed last is reported with its end, too.
+            unchecked(bob).request(
+                AGENT_STATE, state=state, question={**question, "choices": choices}
+            )
+            assert relay("inbox").stdout == waits
+    with register(broker_home, "Bob", "run-2") as bob:
         unchecked(bob).request(
             AGENT_STATE, state="blocked", question={**question, "choices": choices}
         )
-        assert relay("inbox").stdout == "1 question waits: relay items\n"
+        assert "Go on?" in relay("items").stdout
+    # It was killed, and its session with it.
+    wait_until(lambda: not listed(relay("items", "--json")), what="its question to go")
 
 
 def test_inside_an_agent_it_speaks_as_the_agent_and_marks_nothing(

@@ -111,6 +111,10 @@ def test_one_whose_program_has_not_kept_its_conversation_starts_afresh_and_that_
 ) -> None:
     """Such as one to which nothing was said before the machine went down."""
     words, last = ["claude"], "nothing-said"
+    status_verbs("status")  # no broker runs yet
+    told = capsys.readouterr()
+    assert told.out.startswith("no agent runs\n")
+    assert told.err.startswith("relay resume brings back Bob (the terminal is gone)\n")
     keep(broker_home, Spawn("Ann", words, "/", conversation=last), 1, "run")
     with connect(broker_home) as client:
         client.request(SPAWN, name="Ann", command=words, cwd="/", options=[], conversation=last)

@@ -81,7 +81,7 @@ def test_a_named_file_wins_and_must_be_there(config: Path, tmp_path: Path) -> No
 
 
 def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a file"):
+    with pytest.raises(ConfigError, match="is a folder"):
         read_config(str(tmp_path))
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

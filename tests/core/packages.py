@@ -1,5 +1,6 @@
 """Packages from outside that bring a feature."""
 
+import importlib
 from pathlib import Path
 
 
@@ -12,3 +13,4 @@ def install(folder: Path, name: str, part: str, text: str) -> None:
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
     (info / "entry_points.txt").write_text(f"[relay.features]\n{name} = {name}\n")
+    importlib.invalidate_caches()  # a finder that has just looked there may know the older folder

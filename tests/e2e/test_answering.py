@@ -67,7 +67,7 @@ def test_questions_in_words_are_answered_once_each_and_peeked_at(isolated_home: 
         bob.type("n\r")
         bob.wait_for("GOT n")
         question(unlike=second["id"])
-        assert "is not asking you" in relay("answer", second["id"], "yes", status=3)
+        assert "no agent or waiting item" in relay("answer", second["id"], "yes", status=3)
         relay("answer", "Bob", "no")
         bob.wait_for("GOT n.*GOT n")
         said: list[str] = []
@@ -129,7 +129,7 @@ def test_in_a_list_the_focus_is_moved_and_confirmed_once(tmp_path: Path) -> None
         assert relay("answer", "Bob", "blue") == "Bob: Blue\n"
         question(unlike=first["id"])
         assert answers.read_text() == "Blue\n"
-        assert "is not asking you" in relay("answer", first["id"], "blue", status=3)
+        assert "no agent or waiting item" in relay("answer", first["id"], "blue", status=3)
         relay("answer", "Bob", "2")
         assert bob.wait() == 0
     assert answers.read_text() == "Blue\nGreen\n"

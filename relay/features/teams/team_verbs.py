@@ -18,7 +18,7 @@ from relay.cli.config_verbs import trust_file
 from relay.cli.parser import Parser
 from relay.cli.progress import Rows, starting
 from relay.cli.verbs import verb
-from relay.config.names import holder
+from relay.config.names import folder_of, holder
 from relay.config.programs import in_place
 from relay.config.spawned_agents import Spawn, spawned
 from relay.config.trust import TRUSTED, ConfigFile, found_at, is_trusted
@@ -88,7 +88,11 @@ def up_verb(options: Any) -> int:
                 cwd, branch = ours[agent.name]["cwd"], agent.branch
                 rows[agent.name] |= {"state": "already running", "cwd": cwd, "branch": branch}
             else:
-                reason = f"another agent is called {agent.name}"
+                where = folder_of(home, agent.name) or "another folder"
+                reason = (
+                    f"another {agent.name} runs in {where}; rename yours in {TEAM_FILE}, "
+                    f"or end it: relay release {agent.name}"
+                )
                 rows[agent.name] |= {"state": "failed", "reason": reason}
         else:
             _check_program(agent, here)
@@ -243,9 +247,10 @@ def down_verb(options: Any) -> int:
         output.note(
             f"the worktrees of agents that did not run were not looked at; that needs: {say}"
         )
-    for name in alive:
+    still = [name for name in alive if name in running]  # of the team: others are no concern of it
+    for name in still:
         output.note(f"{name} is still running: relay release {name}")
-    return EXIT_FAILED if any(name in running for name in alive) else 0
+    return EXIT_FAILED if still else 0
 
 
 def _ours(home: Home, path: str) -> dict[str, Json]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from relay.app.spawning import Spawned
+from relay.config import names
 from relay.config.spawned_agents import Spawn
 from relay.core.paths import Home
 from relay.features.teams import team_verbs
@@ -117,6 +118,24 @@ def test_what_cannot_be_started_is_told_before_anything_is(
     assert refused.returncode != 0
     assert said in refused.stderr
     assert json.loads(relay("agents", "--json").stdout) == []
+
+
+def test_an_agent_of_the_same_name_in_another_folder_is_left_alone(
+    relay: Run, project: Path, broker_home: Home
+) -> None:
+    (project / "relay.yaml").write_text("agents: {Cara: sh}")
+    assert relay("trust", "relay.yaml").returncode == 0
+    stranger = names.claim(broker_home, "Cara", "claude")
+    try:
+        refused = relay("up", "--json")
+        left = relay("down")
+    finally:
+        stranger.release()
+    assert refused.returncode == 1
+    assert json.loads(refused.stdout)[0]["reason"] == (
+        f"another Cara runs in {project}; rename yours in relay.yaml, or end it: relay release Cara"
+    )
+    assert (left.returncode, left.stderr) == (0, "no agent of this team is running\n")
 
 
 @pytest.mark.parametrize("afresh", ["", "No conversation found"])
