@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
 ) -> None:
     me = bob.request(AGENTS)["persons"][0]
     env = {**os.environ, "LANG": "C.UTF-8", "NO_COLOR": "1"}
-    with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console:
+    with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console, ExitStack() as later:
         console.wait_match(r"▸Bob +blocked")
         console.wait_for("asks to use Bash")
         console.type("please deploy\r")
@@ -164,6 +165,7 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         # It goes on with the next broker, and says that there was another.
         kill_broker(home)
         console.wait_for("the broker was started again")
+        join(later.enter_context(connect(home)), "Bob")
         with connect(home) as other:
             other.request(SEND, to="Bob", body="are you there?")
         console.wait_for("→ Bob: are you there?")
