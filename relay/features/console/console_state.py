@@ -48,6 +48,8 @@ class TrafficLine:
     #: By receiver: the state of its delivery, and the reason for it.
     states: dict[str, tuple[str, str]] = field(default_factory=dict)
     n: int = 0  # its place in the traffic
+    #: Who has answered it in a turn that has a line.
+    answered: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.sender = visible(self.sender)
@@ -143,10 +145,10 @@ class ConsoleState:
             self._agent({**row, "agent": True}, news=False)
         for row in items:
             self._item({"item": row, "open": True})
-        new = any(row["id"] not in self._messages for row in history)
+        before = self.count
         for row in history:
             self._past(row)
-        if new:
+        if self.count > before:
             # What came meanwhile, or in a gap, stands where it belongs.
             self.lines = deque(sorted(self.lines, key=lambda line: line.at_ms), LINES_MAX)
             first = self.count - len(self.lines) + 1
@@ -165,7 +167,10 @@ class ConsoleState:
         return before != found
 
     def _past(self, row: Json) -> None:
-        """A row of ``history``: one delivery of a message."""
+        """A row of ``history``: one delivery of a message, or what a turn that answers one said."""
+        if row["kind"] == "turn":
+            self._past_turn(row)
+            return
         to = [row["to"]] if row["to"] else []
         channel = (row.get("attributes") or {}).get("channel")
         line = self._line_of({**row, "to": to, "at_ms": row["created_ms"], "channel": channel})
@@ -274,7 +279,24 @@ class ConsoleState:
         self.connected = bool(row["up"])
 
     def _turn(self, row: Json) -> None:
+        for id_ in row["ids"]:
+            if (asked := self._messages.get(id_)) is not None:
+                asked.answered.add(row["agent"])
         self._add_row("turn", row, row["agent"])
+
+    def _past_turn(self, row: Json) -> None:
+        asked = self._messages.get(row["cause"])
+        if asked is None or row["from"] in asked.answered:
+            return
+        turn, at_ms = row["meta"], row["created_ms"]
+        tokens = {"input": turn["tokens_in"], "output": turn["tokens_out"]}
+        shown = {"what": "turn", "agent": row["from"], "ids": [row["cause"]], "text": row["body"]}
+        shown |= {
+            "at_ms": at_ms,
+            "ended_ms": at_ms,
+            "usage": tokens if any(tokens.values()) else None,
+        }
+        self._turn({**shown, "state": turn["state"], "started_ms": turn["started_ms"]})
 
     def _owed(self, row: Json) -> None:
         self._add_row("owed", row, row["to"], (row["from"],))

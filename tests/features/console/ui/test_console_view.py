@@ -283,6 +283,22 @@ def test_what_the_broker_says_at_its_return_takes_the_place_of_all_counts(
     assert not state.unread and not state.items and list(state.agents) == ["Alice"]
 
 
+def test_an_answer_stands_below_its_question_when_the_console_is_opened_again(
+    state: ConsoleState,
+) -> None:
+    asked = {"id": "01Q", "kind": "message", "from": "kim", "to": "Alice", "body": "which word?"}
+    said_then = {**asked, "id": "01T", "kind": "turn", "from": "Alice", "to": "kim", "body": "plum"}
+    turn = {"state": "completed", "started_ms": NOW, "tokens_in": None, "tokens_out": None}
+    rows = [
+        {**asked, "state": "seen", "created_ms": NOW + 1},
+        {**said_then, "state": "turn", "created_ms": NOW + 2000, "cause": "01Q", "meta": turn},
+    ]
+    for _ in range(2):  # also after the broker was away
+        state.start_with([agent("Alice")], [], rows)
+        lines = [line.text for line in state.lines][-2:]
+        assert lines == ["which word?", "Alice: turn completed after 2.0 s  plum"]
+
+
 def test_without_utf8_and_colour_all_of_it_is_said_in_ascii(state: ConsoleState) -> None:
     text = "\n".join(line for line in shown(state, 100, 30, ASCII) if "漢" not in line)
     assert "+ Alice -> Bob" in text and "=0/2 Alice -> Carol, Bob" in text
