@@ -82,9 +82,9 @@ class Profile:
     #: The key that stops the running turn, and rows, in part, that say that it does so now.
     interrupt: str = ""
     interrupt_shown: Patterns = ()
-    #: What it asks about (a command) never begins in the first column, nor leaves its frame: what
-    #: stands there is not of a question.
-    inset: bool = False
+    #: What it asks about (a command) never begins in the first so many columns, nor leaves its
+    #: frame: what is marked there is not of a question.
+    inset: int = 0
     #: In its lists of numbered choices the digit chooses at once, without Enter.
     digits: bool = False
     #: The key behind which a typed line's backslash is text, where that is a key of its own.

@@ -15,6 +15,7 @@ from relay.broker.ops_ledger import LedgerOps
 from relay.core.agent_names import channel_of
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.ledger import event_rows, queries
+from relay.ledger.agent_ledger import answers_to, with_answers
 from relay.ledger.queries import Filter
 from relay.ledger.search_index import can_find, snippet
 from relay.ledger.store import Ledger
@@ -106,6 +107,9 @@ class QueryOps:
             message["outside"] = event_rows.shown(self._ledger, id_)
         event = queries.seq_of(self._ledger, id_)
         message["noted"] = event_rows.marks_of(self._ledger, event)
+        # The answers of others are not for its receivers.
+        answers, asked = answers_to(self._ledger, id_), reader.reads(message["from"])
+        message["answers"] = [one for one in answers if asked or reader.reads_turns(one["from"])]
         more = self._features.shown(id_, event)
         return {"message": cast(FullMessage, {**message, **more})}
 
@@ -135,6 +139,8 @@ class QueryOps:
             if thread is None:
                 rows, more = queries.conversation(self._ledger, id_)
                 rows = [row for row in rows if reader.reads(row["from"], row["to"] or "")]
+                if fields.get("answers"):
+                    rows = with_answers(self._ledger, rows)
                 kept, cut = fitting(self._directory.with_absence(rows[: _limit(request, ROWS_MAX)]))
                 return {"rows": kept, "more": more or cut or len(kept) < len(rows)}
         kind, channel = fields.get("kind") or "message", fields.get("channel")
@@ -152,7 +158,7 @@ class QueryOps:
         if wanted.grep is None:
             self._begin_scan(request, batch, wanted, {})
         elif not can_find(wanted.grep):
-            self._begin_scan(request, batch, wanted, {"only": "it has fewer than 3 characters"})
+            self._begin_scan(request, batch, wanted, {"only": "that needs at least 3 characters"})
         else:
             limit = _limit(request, 1000)
             found = partial(self._found, request, wanted, limit)
@@ -208,6 +214,8 @@ class QueryOps:
         rows = scan.rows[: scan.limit]
         if scan.wanted.grep is not None:
             rows = _with_snippets(rows, scan.wanted.grep)
+        elif scan.answers:
+            rows = with_answers(self._ledger, rows[::-1])[::-1]
         kept, more = fitting(rows)
         kept.reverse()
         more = more or len(scan.rows) > scan.limit
@@ -226,6 +234,8 @@ class _Scan:
         self.limit = limit
         self.rows: list[HistoryRow] = []
         self.fields = fields
+        #: Whether what answers the messages is wanted, too.
+        self.answers = bool(request.fields.get("answers"))
 
     def is_full(self) -> bool:
         return sum(len(row["body"] or "") for row in self.rows) > _ROWS_BYTES

@@ -119,9 +119,11 @@ def _single(target: str, sender: str, peers: Mapping[str, Peer]) -> Route:
     if peer is not None:
         return _known(peer)
     if not valid_name(target):
+        bare = target.removeprefix("@").removeprefix("relay:")
+        hint = "names are letters, digits, _ . - (at most 64); * is everyone"
         raise UsageError(
             f"{target!r} cannot be a name" if target else "an empty name",
-            hint="names are letters, digits, _ . - (at most 64); * is everyone",
+            hint=f"write {bare}" if bare != target and valid_name(bare) else hint,
         )
     return Route(target, State.WAITING, nobody(target))
 

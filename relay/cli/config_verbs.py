@@ -164,6 +164,7 @@ def run_trust(args: Options) -> int:
         output.data(f"changed       {path}")
     by = f"{'' if trusted else ', taken back'}, from {record['via']}" if record["via"] else ""
     output.data(f"trusted       {_trust_word(home, file)}{by}")
+    output.note_of_backslash("\n".join(runs))
     for line in record["problems"]:
         output.note(f"! {line}")
     if UNKNOWN in found.patterns:

@@ -229,18 +229,20 @@ def history_verb(options: Any) -> int:
         since_ms=options.since,
         grep=options.grep,
         limit=options.limit,
+        answers=True,
         deadline=300.0,
         **output.speaker(),
     )
-    table.messages(answer, options.json, "no messages")
+    table.messages(answer, options.json, "no messages", found=options.grep)
     if answer.get("only") and not options.json:
-        output.note(f"what turns of personas said was not searched: {answer['only']}")
+        output.note(f"turns were not searched: {answer['only']}")
     return 0
 
 
 def show_verb(options: Any) -> int:
     if options.thread:
-        table.conversation(request(HISTORY, about=options.id, **output.speaker()), options.json, "")
+        found = request(HISTORY, about=options.id, answers=True, **output.speaker())
+        table.conversation(found, options.json, "")
         return 0
     row = request(SHOW, id=options.id, **output.speaker())["message"]
     plain = ("id", "from", "from_kind", "body", "mode", "thread", "cause", "via", "noted")
@@ -252,6 +254,7 @@ def show_verb(options: Any) -> int:
         "deliveries": [output.shaped(one, _DELIVERY) for one in row["deliveries"]],
         "dispatches": row.get("dispatches", []),
         "evaluations": row.get("evaluations", []),
+        "answers": row.get("answers", []),
     }
     shown |= {name: one for name, one in row.items() if name in ("turn", "session")}
     outside = row.get("outside")
@@ -277,7 +280,15 @@ def show_verb(options: Any) -> int:
 
     for _, event_lines in door.given("event_lines"):
         lines += event_lines(shown)
+    lines += [("answer", f"{one['from']}  {output.state_text(one)}") for one in shown["answers"]]
     table.fields(lines)
     output.data("")
     output.lines(shown["body"] or "")
+    for one in shown["answers"]:
+        output.data("")
+        output.data(f"{one['from']} answered:")
+        output.lines("\n".join(f"  {line}" for line in one["text"].split("\n")))
+    output.note_of_backslash(
+        "\n".join([shown["body"] or "", *(one["text"] for one in shown["answers"])])
+    )
     return 0

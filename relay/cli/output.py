@@ -12,7 +12,7 @@ import sys
 import time
 
 from relay.core.errors import RelayError, UsageError
-from relay.core.visible import is_visible, visible, visible_lines
+from relay.core.visible import broken_in, is_visible, visible, visible_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -162,6 +162,12 @@ def note(text: str) -> None:
     except OSError:  # nobody reads it: the end of the verb says so
         pass
     sys.stderr.write(visible(text) + "\n")
+
+
+def note_of_backslash(text: str) -> None:
+    """Where the exact ``text`` counts: say if it was shown with a backslash that it has not."""
+    if found := broken_in(text):
+        note(f"relay added the backslash in {found} so that no wrapped terminal hears it")
 
 
 def asked(question: str) -> str | None:

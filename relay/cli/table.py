@@ -34,12 +34,15 @@ def table(
     *,
     width: int | None = None,
     remarks: Sequence[str | None] = (),
+    bold: str | None = None,
 ) -> None:
     """A plain table; the last column is not padded, and cut where ``width`` columns end.
 
     ``remarks[i]`` stands below ``rows[i]``, broken into lines that fit. Where the columns cannot
-    stand side by side, each row is a block of lines, without the head.
+    stand side by side, each row is a block of lines, without the head. ``bold`` is what stands out
+    in the last column.
     """
+    bold = visible(bold) if bold else None
     cells = [["-" if cell is None else visible(str(cell)) for cell in row] for row in rows]
     lines = [list(head), *cells]
     widths = [max(columns_of(line[i]) for line in lines) for i in range(len(head))]
@@ -53,10 +56,13 @@ def table(
             last = line[-1] if room is None else cut(line[-1], room)
             while padded and not last.rstrip():
                 last = padded.pop()
-            output.toned(_pieces([*padded, last.rstrip()], head))
+            pieces = list(_pieces([*padded, last.rstrip()], head))
+            if bold and number and len(padded) == len(head) - 1:
+                pieces[-1:] = _with_bold(pieces[-1][0], bold)
+            output.toned(pieces)
         elif number:
             assert width is not None
-            _block(line, width)
+            _block(line, width, bold)
         remark = remarks[number - 1] if number and remarks else None
         if remark:
             _remark(visible(remark), 2 if narrow else widths[0] + 2, width)
@@ -70,6 +76,19 @@ def _pieces(cells: list[str], head: Sequence[str]) -> Iterable[tuple[str, str]]:
         yield "  " * (at > 0) + cell, "bold" if text == name else how
 
 
+def _place_of(words: str, text: str) -> int:
+    return text.lower().find(words.lower())
+
+
+def _with_bold(text: str, words: str) -> list[tuple[str, str]]:
+    """The pieces of ``text`` with the first ``words`` in it in bold."""
+    at = _place_of(words, text)
+    if at < 0:
+        return [(text, "")]
+    end = at + len(words)
+    return [(text[:at], ""), (text[at:end], "bold"), (text[end:], "")]
+
+
 def fields(lines: Iterable[tuple[str, object]]) -> None:
     """What one thing is: a name and a value on each line, but for values that are None."""
     shown = [(f"{name}:" if name else "", value) for name, value in lines if value is not None]
@@ -78,7 +97,7 @@ def fields(lines: Iterable[tuple[str, object]]) -> None:
         output.data(f"{name:<{width}}{value}")
 
 
-def _block(line: list[str], width: int) -> None:
+def _block(line: list[str], width: int, bold: str | None) -> None:
     """One row where the columns cannot stand side by side: as many cells on a line as fit."""
     shown = cut(line[0], width)
     for cell in line[1:]:
@@ -87,7 +106,7 @@ def _block(line: list[str], width: int) -> None:
             shown = "  " + cut(cell, max(1, width - 2))
         else:
             shown += "  " + cell
-    output.data(shown)
+    output.toned(_with_bold(shown, bold) if bold else [(shown, "")])
 
 
 def _remark(text: str, indent: int, width: int | None) -> None:
@@ -148,8 +167,11 @@ def message(row: MessageRow | HistoryRow) -> Json:
     return output.shaped(row, (*MESSAGE_FIELDS, *(one for one in SEARCH_FIELDS if one in row)))
 
 
-def messages(answer: SentRows | HistoryRows, in_json: bool, nothing: str) -> None:
-    """The broker's ``rows``; ``nothing`` is said when there are none."""
+def messages(
+    answer: SentRows | HistoryRows, in_json: bool, nothing: str, found: str | None = None
+) -> None:
+    """The broker's ``rows``; ``nothing`` is said when there are none. On a terminal ``found``, the
+    text that was searched for, stands out: in colour, else in brackets."""
     rows: Sequence[MessageRow | HistoryRow] = answer["rows"]
     width = columns()
     if in_json:
@@ -159,7 +181,9 @@ def messages(answer: SentRows | HistoryRows, in_json: bool, nothing: str) -> Non
     elif width is None:
         table(_MESSAGES, [_whole(row) for row in rows])
     else:
-        table(_MESSAGES, [_short(row) for row in rows], width=width, remarks=_once_each(rows))
+        bold = found if output.coloured() else None
+        shown = [_short(row, bold) for row in rows]
+        table(_MESSAGES, shown, width=width, remarks=_once_each(rows), bold=bold)
     if answer["more"]:
         output.note("older ones are left out: --limit N shows more, --since narrows it down")
 
@@ -201,12 +225,18 @@ def _once(rows: list[HistoryRow]) -> Json:
 
 
 def _whole(row: MessageRow | HistoryRow) -> tuple[object, ...]:
-    state, text = output.state_text(row), row.get("snippet") or output.summary(row["body"])
+    """All of it on one line: a line end is ⏎, as in a program that reads lines."""
+    state, text = output.state_text(row), (row["body"] or "").replace("\n", " ⏎ ")
     return when(row["created_ms"]), row["id"], row["from"], row["to"], state, text
 
 
-def _short(row: MessageRow | HistoryRow) -> tuple[object, ...]:
-    """The end of an id is what the receiver is shown, and enough for ``relay show``."""
-    text = row.get("snippet") or " ".join((row["body"] or "").split())
+def _short(row: MessageRow | HistoryRow, bold: str | None) -> tuple[object, ...]:
+    """The end of an id is what the receiver is shown, and enough for ``relay show``. What is shown
+    in bold needs no brackets."""
+    text = str(row.get("snippet") or " ".join((row["body"] or "").split()))
+    if bold and (at := _place_of(bold, text)) > 0:
+        end = at + len(bold)
+        if (text[at - 1], text[end : end + 1]) == ("[", "]"):
+            text = text[: at - 1] + text[at:end] + text[end + 1 :]
     people = row["from"], row["to"]
     return when(row["created_ms"]), row["id"][-8:], *people, row["state"], text

@@ -35,6 +35,15 @@ def visible(text: str) -> str:
     return _broken(text) if "@" in text else text
 
 
+def broken_in(text: str) -> str:
+    r"""The first of ``text`` that ``visible`` breaks, such as ``@relay\:``; "" for nothing."""
+    shown = _broken(text)
+    for at, char in enumerate(text):
+        if shown[at] != char:
+            return shown[text.rindex("@", 0, at) : at + 2]
+    return ""
+
+
 def visible_lines(text: str) -> str:
     """The same, keeping line ends and tabs."""
     return "\n".join(

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from relay.core.ids import derived_ulid
+from relay.ledger.schema import SENDER
 from relay.ledger.store import Ledger
-from relay.protocol.message_ops import MessageAnswer
+from relay.protocol.message_ops import HistoryRow, MessageAnswer
 from relay.protocol.turns import TurnResult
 
 #: The ``source`` of relay's own sessions; others are those of ingested files.
@@ -181,6 +182,58 @@ def answers_to(ledger: Ledger, message: str) -> list[MessageAnswer]:
     names = ("from", "turn", "state", "reason", "inferred", "model", "tool_calls", "text")
     found = [dict(zip(names, row, strict=True)) for row in rows]
     return [cast(MessageAnswer, {**one, "inferred": bool(one["inferred"])}) for one in found]
+
+
+def with_answers(ledger: Ledger, rows: Sequence[HistoryRow]) -> list[HistoryRow]:
+    """``rows``, the oldest first, with what was said in the turns that answer these messages: each
+    behind the last message that it answers, which is its ``cause``."""
+    said: dict[tuple[str, str], list[HistoryRow]] = {}
+    told = set[str]()
+    names = ("state", "started_ms", "tokens_in", "tokens_out")
+    for event, asker, persona, id_, text, at_ms, *turn in ledger.rows(
+        f"SELECT e.id, {SENDER}, s.persona, a.id, a.content, a.created_ms,"
+        " t.state, t.started_ms, t.tokens_in, t.tokens_out FROM json_each(?) j"
+        " JOIN events e ON e.id=j.value JOIN agent_messages m ON m.event=e.seq AND m.role='user'"
+        " JOIN agent_turns t ON t.id=m.turn JOIN agent_sessions s ON s.id=m.session"
+        " JOIN agent_messages a ON a.turn=t.id AND a.role='assistant'"
+        " WHERE a.content<>'' AND s.persona NOT NULL ORDER BY e.seq DESC, a.seq",
+        (json.dumps(list({row["id"] for row in rows})),),
+    ):
+        if id_ in told:
+            continue
+        told.add(id_)
+        row = turn_row(id_, "assistant", text, at_ms, persona, asker)
+        row["cause"], row["meta"] = event, dict(zip(names, turn, strict=True))
+        said.setdefault((event, persona.lower()), []).append(row)
+    out: list[HistoryRow] = []
+    for row in rows:
+        out += [row, *said.pop((row["id"], (row["to"] or "").lower()), [])]
+    return out
+
+
+def turn_row(
+    id_: str, role: str, content: str, created_ms: int, persona: str, to: str
+) -> HistoryRow:
+    """What was said within a turn, in the shape of all rows."""
+    of_agent = role == "assistant"
+    return {
+        "id": id_,
+        "kind": "turn",
+        "from": persona if of_agent else role,
+        "from_kind": "agent" if of_agent else role,
+        "to": to,
+        "body": content,
+        "mode": None,
+        "thread": None,
+        "created_ms": created_ms,
+        "updated_ms": created_ms,
+        "state": "turn",
+        "reason": None,
+        "proof": None,
+        "attempts": 0,
+        "delivery": None,
+        "ledger": "agents",
+    }
 
 
 _OLD = """SELECT t.id FROM agent_turns t WHERE t.rowid > ? AND t.rowid <= ?

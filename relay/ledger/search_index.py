@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import count
-from typing import Any
 
 from relay.core import sqlite
 from relay.core.errors import DamagedFile, StorageError, Timeout
 from relay.core.files import unlink_if_there
+from relay.ledger.agent_ledger import turn_row
 from relay.ledger.queries import Filter, conditions
 from relay.ledger.schema import COLUMNS, SCHEMA, message_row
 from relay.protocol.message_ops import HistoryRow
@@ -344,31 +344,10 @@ def _turns(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> li
         " ORDER BY message_parts.rowid DESC LIMIT ?",
         (*values, limit),
     )
-    return [_turn_row(row) for row in rows]
-
-
-def _turn_row(columns: tuple[Any, ...]) -> HistoryRow:
-    """A message within a turn, in the shape of all rows: from whom, in which session."""
-    _, id_, role, content, created_ms, persona, label = columns
-    of_agent = role == "assistant"
-    return {
-        "id": id_,
-        "kind": "turn",
-        "from": persona if of_agent else role,
-        "from_kind": "agent" if of_agent else role,
-        "to": f"{persona}/{label}",
-        "body": content,
-        "mode": None,
-        "thread": None,
-        "created_ms": created_ms,
-        "updated_ms": created_ms,
-        "state": "turn",
-        "reason": None,
-        "proof": None,
-        "attempts": 0,
-        "delivery": None,
-        "ledger": "agents",
-    }
+    return [
+        turn_row(id_, role, content, created_ms, persona, f"{persona}/{label}")
+        for _, id_, role, content, created_ms, persona, label in rows
+    ]
 
 
 def snippet(body: str, text: str) -> str:

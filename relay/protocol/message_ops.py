@@ -139,6 +139,7 @@ class FullMessage(EventRow):
     session: NotRequired[str]  # PERSONA/LABEL, of that turn
     dispatches: NotRequired[list[dict[str, Any]]]  # a feature's: what has followed from it
     evaluations: NotRequired[list[dict[str, Any]]]  # a feature's: what route functions said of it
+    answers: NotRequired[list[MessageAnswer]]  # of a message: what turns that answer it have said
 
 
 # -- pushes
@@ -437,6 +438,7 @@ class HistoryQuery(Request):
     grep: NotRequired[str | None]  # a part of the body, in any case
     limit: NotRequired[int | None]
     kind: NotRequired[str | None]  # ``*`` is every event; without one: messages
+    answers: NotRequired[bool]  # and what turns that answer them have said, each behind its message
 
 
 class HistoryRows(Record):

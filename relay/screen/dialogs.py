@@ -24,8 +24,8 @@ ABOVE = "(more may have stood above)"
 
 _FRAME = "│┃║▌▐█▎▏"
 _FRAMES = frozenset(_FRAME)
-#: A border, or how words begin that are not of the question, in the first column.
-_SAID = re.compile(r"[─━═▀▄▔▁]{8}|[•›■◦✗⚠●❯] ")
+#: A border, or how words begin that are not of the question, to the left of it.
+_SAID = re.compile(r"[─━═▀▄▔▁]{8}|[•›■◦✗⚠●❯◆>] ")
 _MARKS = "❯›▸▶►→➜➤◉●»>"
 _NUMBERED = re.compile(rf"(\s*)([{_MARKS}]\s*)?(\d{{1,2}})[.)]\s+(\S.*)")
 _MARKED = re.compile(rf"(\s*)([{_MARKS}])(\s+)(\S.*)")
@@ -80,14 +80,14 @@ def read_dialog(
     spans: Sequence[list[Span]] = (),
     cursor: tuple[int, int] | None = None,
     *,
-    inset: bool = False,
+    inset: int = 0,
 ) -> Dialog | None:
     """The dialog on a screen of which it is known that it asks something; None where its choices
     are not found. ``spans``: the rows with their styles; ``cursor``: where it is to be seen.
 
     What is asked about may be a command that an enemy has worded: nothing of it is left out, so the
     question is all that stands above the choices. ``inset``: the program keeps it off the first
-    column and within its frame, so that what begins there is not of the question.
+    columns, so many, and within its frame, so that what is marked there is not of the question.
     """
     inner = [_inner(row) for row in rows]
     last = _last(inner, cursor)
@@ -111,7 +111,7 @@ def as_text(rows: Sequence[str]) -> Dialog:
 
 
 def _listed(
-    rows: Sequence[str], inner: list[str], spans: Sequence[list[Span]], inset: bool
+    rows: Sequence[str], inner: list[str], spans: Sequence[list[Span]], inset: int
 ) -> Dialog | None:
     places = _numbered(inner) or _marked(inner)
     if places is None:
@@ -227,7 +227,7 @@ def _odd_one(drawn: list[tuple[object, ...]]) -> int | None:
 
 
 def _buttons(
-    rows: Sequence[str], inner: list[str], spans: Sequence[list[Span]], inset: bool
+    rows: Sequence[str], inner: list[str], spans: Sequence[list[Span]], inset: int
 ) -> Dialog | None:
     for at in range(len(inner) - 1, -1, -1):
         found: list[re.Match[str]] = []
@@ -286,12 +286,16 @@ def _choices_in(text: str) -> tuple[Choice, ...]:
 # -- the question above the choices
 
 
-def _above(rows: Sequence[str], inner: list[str], first: int, inset: bool) -> str:
+def _above(rows: Sequence[str], inner: list[str], first: int, inset: int) -> str:
     """All rows above the choices, up to where the question is sure to begin."""
     column = len(rows[first]) - len(rows[first].lstrip())
     framed = rows[first][column : column + 1] in _FRAMES
     for at in range(first - 1, -1, -1) if inset else ():
-        outside = rows[at][column : column + 1] not in _FRAMES if framed else _SAID.match(rows[at])
+        if framed:
+            outside = rows[at][column : column + 1] not in _FRAMES
+        else:
+            words = rows[at].lstrip()
+            outside = len(rows[at]) - len(words) < inset and bool(_SAID.match(words))
         if outside:
             return _joined(inner[at + 1 : first])
     return _said(inner, first)

@@ -196,7 +196,7 @@ class QuestionWatch:
         screen: Screen,
         asks: Callable[[list[str]], list[str]],
         now_ms: Callable[[], int],
-        inset: bool = False,
+        inset: int = 0,
     ) -> None:
         """``inset``: see read_dialog."""
         self._screen = screen

@@ -154,6 +154,18 @@ def test_errors_say_what_and_what_next(
     assert error["code"] and re.search(says, error["message"]) and error["hint"]
 
 
+def test_a_name_is_written_without_its_pattern(relay: Run) -> None:
+    for name in ("@relay:Dan", "@Dan"):
+        assert relay("send", name, "hi").stderr.splitlines()[1:] == ["  write Dan"]
+
+
+def test_a_pipe_gets_all_of_a_text(relay: Run) -> None:
+    long = "word " * 50 + "[hi]  there"
+    relay("send", "Bob", f"{long}\nend", "--offline")
+    for words in (("history", "Bob"), ("history", "--grep", "[hi]"), ("sent",)):
+        assert relay(*words).stdout.splitlines()[1].endswith(f"  {long} ⏎ end")
+
+
 def test_the_inbox_is_seen_once_printed(relay: Run, broker_home: Home) -> None:
     with register(broker_home, "Bob") as bob:
         id_ = bob.request(SEND, to=OWNER, body="done \x1b[2J\x07é")["id"]

@@ -16,7 +16,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from relay.protocol.agent_ops import AGENT_STATE, ANSWER
-from relay.protocol.message_ops import SEND, STATE, TURN
+from relay.protocol.message_ops import HISTORY, SEND, SHOW, STATE, TURN
 from tests.broker.support import register
 from tests.cli.fixtures import Run
 
@@ -58,6 +58,29 @@ def test_ask_prints_the_answer_or_says_why_there_is_none(relay: Run, broker_home
             assert process.stderr.readline() == "Cy: blocked (asks to use Bash)\n"
             cy.request(TURN, ids=[id_], **ENDED)
             assert ended(process) == (0, "Bob:\nIt is 42.\nCy:\nIt is 42.\n", "")
+        # The answers stand below the question wherever that is read again.
+        shown = relay("show", id_).stdout
+        assert "answer:     Bob  completed\nanswer:     Cy  completed\n" in shown
+        assert shown.endswith(
+            "what is it?\n\nBob answered:\n  It is 42.\n\nCy answered:\n  It is 42.\n"
+        )
+        me = owner_name()
+        told = [
+            (row["from"], row["body"])
+            for row in json.loads(relay("show", id_, "--thread", "--json").stdout)
+        ]
+        assert told == [(me, "what is it?"), ("Bob", "It is 42."), ("Cy", "It is 42.")]
+        rows = json.loads(relay("history", "Cy", "--json").stdout)
+        assert [(row["from"], row["to"], row["state"]) for row in rows] == [
+            (me, "Cy", "seen"),
+            ("Cy", me, "turn"),
+        ]
+        # An agent that was asked, too, is not told what others have answered.
+        as_bob: Any = {"auth": {"run": "run-1", "token": "secret"}, "answers": True}
+        own = bob.request(SHOW, id=id_, auth=as_bob["auth"])["message"]["answers"]
+        assert [one["from"] for one in own] == ["Bob"]
+        for rows in (bob.request(HISTORY, **as_bob), bob.request(HISTORY, about=id_, **as_bob)):
+            assert [row["from"] for row in rows["rows"]] == [me, "Bob"]
         with started("ask", "Bob", "and now?") as process:
             failed = {**ENDED, "text": "", "state": "interrupted", "reason": "it was broken off"}
             bob.request(TURN, ids=[see(bob)], **failed)

@@ -55,7 +55,7 @@ class ConsoleLink:
         """Learn what there is within so many seconds. Raises RelayError."""
         agents, history, inbox, items, channels = await asyncio.gather(
             self._client.request(AGENTS, deadline=deadline),
-            self._client.request(HISTORY, limit=HISTORY_SHOWN, deadline=deadline),
+            self._client.request(HISTORY, limit=HISTORY_SHOWN, answers=True, deadline=deadline),
             self._client.request(INBOX, deadline=deadline),
             self._client.request(ITEMS, deadline=deadline),
             self._client.request(by_name("channels"), deadline=deadline),

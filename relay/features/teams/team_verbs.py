@@ -379,8 +379,10 @@ def _check_trust(home: Home, file: ConfigFile) -> None:
         notice = f"{file.path} runs programs that were not there when you trusted it"
     if sys.stdin.isatty():
         output.note(f"{file.path} is not trusted as it is now. It would start:")
-        for line in examine_team(file)[0]:
+        runs = examine_team(file)[0]
+        for line in runs:
             output.note(f"  {line}")
+        output.note_of_backslash("\n".join(runs))
         if output.agreed("Trust it, and start them?"):
             trust_file(home, file)
             return

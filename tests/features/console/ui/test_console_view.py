@@ -124,10 +124,10 @@ def test_in_few_rows_a_question_is_read_to_its_end_page_by_page(state: ConsoleSt
     read: list[str] = []
     while True:
         painted = paint(state, 20, 5, NOW)
-        read += ["".join(text for _, text in row) for row in painted.rows[1:3]]
+        read += ["".join(text for _, text in row) for row in painted.rows[1:4]]
         if painted.at_end[0]:
             break
-        state.scroll(-2)
+        state.scroll(-painted.page_rows)
     for text in ("Bash command", "rm -rf build", "Do you want to", "1  Yes", "2  No"):
         assert any(text in row for row in read), text
 
@@ -283,6 +283,22 @@ def test_what_the_broker_says_at_its_return_takes_the_place_of_all_counts(
     assert not state.unread and not state.items and list(state.agents) == ["Alice"]
 
 
+def test_an_answer_stands_below_its_question_when_the_console_is_opened_again(
+    state: ConsoleState,
+) -> None:
+    asked = {"id": "01Q", "kind": "message", "from": "kim", "to": "Alice", "body": "which word?"}
+    said_then = {**asked, "id": "01T", "kind": "turn", "from": "Alice", "to": "kim", "body": "plum"}
+    turn = {"state": "completed", "started_ms": NOW, "tokens_in": None, "tokens_out": None}
+    rows = [
+        {**asked, "state": "seen", "created_ms": NOW + 1},
+        {**said_then, "state": "turn", "created_ms": NOW + 2000, "cause": "01Q", "meta": turn},
+    ]
+    for _ in range(2):  # also after the broker was away
+        state.start_with([agent("Alice")], [], rows)
+        lines = [line.text for line in state.lines][-2:]
+        assert lines == ["which word?", "Alice: turn completed after 2.0 s  plum"]
+
+
 def test_without_utf8_and_colour_all_of_it_is_said_in_ascii(state: ConsoleState) -> None:
     text = "\n".join(line for line in shown(state, 100, 30, ASCII) if "漢" not in line)
     assert "+ Alice -> Bob" in text and "=0/2 Alice -> Carol, Bob" in text
@@ -317,6 +333,7 @@ def test_an_item_is_shown_whole_and_what_is_typed_answers_just_that_one(
     state.chosen = "Alice"
     state.answer_next()
     text = "\n".join(shown(state, 80, 24))
+    assert "↑↓ or a number, Enter answers, Esc later" in text
     assert "  rm -rf build^[[2J" in text and "> 1  Yes" in text and "  2  No" in text
     asked = read("2", state, VERBS)
     assert asked == BrokerRequest(ITEM_ANSWER, {"id": "q-1", "choice": "2"})
@@ -324,7 +341,7 @@ def test_an_item_is_shown_whole_and_what_is_typed_answers_just_that_one(
     with pytest.raises(NotFound, match="is over"):
         read("2", state, VERBS)
     state.back()
-    assert read("2", state, VERBS) == BrokerRequest(SEND, {"to": "Alice", "body": "2"})
+    assert read("2", state, VERBS) == BrokerRequest(SEND, {"to": "Bob", "body": "2"})
     assert "kim answered Bob: No" in "\n".join(shown(state, 80, 24))
 
 

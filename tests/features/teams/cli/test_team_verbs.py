@@ -49,6 +49,15 @@ def test_a_team_starts_nothing_before_this_very_file_is_trusted(relay: Run, proj
     assert not (project / "started").exists()
 
 
+def test_a_task_is_shown_with_no_backslash_that_is_taken_for_its_own(
+    relay: Run, project: Path
+) -> None:
+    (project / "relay.yaml").write_text("agents: {Alice: {command: sh, task: 'tell @relay:Ben'}}")
+    shown = relay("trust", "relay.yaml")
+    assert "tell @relay\\:Ben" in shown.stdout
+    assert "relay added the backslash in @relay\\: " in shown.stderr
+
+
 def git(*words: str) -> None:
     who = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
     subprocess.run(["git", *who, *words], check=True, capture_output=True)
