@@ -293,7 +293,7 @@ class FullScreen:
 
     def _typed(self, buffer: Buffer) -> None:
         if buffer.text == "q" and not self._state.answering:
-            self._state.say("leave? Enter: yes, agents run on; or type on")
+            self._state.say("leave? Enter: yes, agents keep running; or type on")
         elif buffer.text:
             self._state.say("")
         self._state.typed = buffer.text

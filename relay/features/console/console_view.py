@@ -72,7 +72,7 @@ _KEYS_HELP = (
     ("/ or :", "a command; Tab completes it, and names and channels"),
     ("^P ^N", "what you typed before"),
     ("Esc", "back, step by step, to the newest messages"),
-    ("q Enter", "leave; agents run on (^C ^D: empty the line, then leave)"),
+    ("q Enter", "leave; agents keep running (^C ^D: empty the line, then leave)"),
     ("^Z", "to the shell; fg comes back"),
     ("? F1", "this help; ? at an empty line"),
 )

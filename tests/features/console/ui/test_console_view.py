@@ -36,7 +36,7 @@ QUESTION = {
     "until_ms": None,
 }
 HELD = {**QUESTION, "id": "01HELDHELD", "agent": "Carol", "kind": "held"}
-HELD["choices"] = [{"key": "yes", "label": "let go"}, {"key": "no", "label": "refuse all"}]
+HELD["choices"] = [{"key": "yes", "label": "deliver"}, {"key": "no", "label": "refuse all"}]
 
 
 def agent(name: str, state: str = "idle", reason: str | None = None, unread: int = 0) -> Any:

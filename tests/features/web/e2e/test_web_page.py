@@ -366,7 +366,7 @@ def team_rows(now_ms: int) -> dict[str, Any]:
         | {"channels": ["#build"] if n < 3 else []}
         for n, (name, state) in enumerate(zip(names, states, strict=True))
     ]
-    yes_no = [{"key": "yes", "label": "let go"}, {"key": "no", "label": "refuse all"}]
+    yes_no = [{"key": "yes", "label": "deliver"}, {"key": "no", "label": "refuse all"}]
     item: dict[str, Any] = {
         "since_ms": now_ms - 90_000,
         "until_ms": None,
