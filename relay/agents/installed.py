@@ -73,8 +73,8 @@ def why_unknown(
     version = version_of(program, env, package)
     if version is not None and version >= oldest:
         return ""
-    this = "cannot be told" if version is None else dotted(version)
-    return f"relay knows {title} from {dotted(oldest)} on (this version: {this})"
+    this = "this version is unknown" if version is None else f"this is {dotted(version)}"
+    return f"relay supports {title} {dotted(oldest)} and later ({this})"
 
 
 def _version_in_path(path: str) -> Version | None:

@@ -308,7 +308,7 @@ def bring_back(home: Home, wanted: Spawn) -> tuple[Spawned, str]:
     it. Raises as ``spawn`` does.
     """
     if not wanted.conversation:
-        return spawn(home, wanted), "relay knows of no conversation"
+        return spawn(home, wanted), "no conversation to continue"
     try:
         return spawn(home, wanted), ""
     except RelayError as error:
@@ -334,7 +334,7 @@ def _not_spawned(home: Home, name: str) -> NotFound:
         wanted = Spawn(name, words, row["cwd"] or "", (), conversation=row["conversation"])
         words = _words_of(home, wanted)
     return NotFound(
-        f"{name} ran in a terminal of yours, in {row['cwd']}; relay resume brings back only agents"
+        f"{name} ran in your own terminal, in {row['cwd']}; relay resume brings back only agents"
         " that relay spawned",
         hint=f"continue it there: relay wrap --name {name} -- {' '.join(words)}",
     )

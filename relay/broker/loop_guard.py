@@ -48,14 +48,14 @@ PARKED_MAX = 200
 #: How often watchers are told how many messages are held. Seconds.
 _COUNTED_EVERY = 1.0
 _CHOICES: list[ItemChoice] = [
-    {"key": "yes", "label": "let go"},
+    {"key": "yes", "label": "deliver"},
     {"key": "no", "label": "refuse all"},
 ]
 #: The thread of the notices to the person.
 THREAD = "held"
 _DAY_MS = 86_400_000
 _DECIDE = (
-    "relay items shows it; relay answer ID yes lets it go on (--held yes: all that is held), no"
+    "relay items shows it; relay answer ID yes delivers it (--held yes: all held messages), no"
     " refuses it."
 )
 _DROPPED = "the person refused it"
@@ -275,7 +275,7 @@ class HeldMessages:
         _, reason = held
         text = (
             f"{sender} and {to}: {reason}. What {sender} asks {to} is not done until you"
-            f" decide: relay broker retry {to} lets it go on."
+            f" decide: relay broker retry {to} releases it."
         )
         self._tell(pair_of(sender, to), text, batch)
         return reason

@@ -100,7 +100,7 @@ def stopped(home: Home) -> BrokerUnavailable | None:
         if one.is_broker and one.is_stopped:
             return BrokerUnavailable(
                 f"{one.named} is stopped",
-                hint=f"kill -CONT {one.pid} lets it go on; relay broker stop ends it",
+                hint=f"kill -CONT {one.pid} resumes it; relay broker stop ends it",
             )
     return None
 

@@ -72,10 +72,12 @@ def add(verbs: Parser) -> None:
     answer.add_argument(
         "--all",
         action="store_true",
-        help="everything that asks for yes or no, or what these agents ask for",
+        help="all that take yes or no; with names, all questions of these agents",
     )
     answer.add_argument(
-        "--held", action="store_true", help="all held messages, or those from and to these agents"
+        "--held",
+        action="store_true",
+        help="all held messages; with names, those from or to these agents",
     )
     answer.add_argument("--note", metavar="TEXT", help="a remark, which the agent is told")
     answer.add_argument("--json", action="store_true", help="print JSON")
@@ -216,7 +218,7 @@ def _tell_answer(answer: Any, code: str = "") -> None:
         label += f" ({count:,} messages)"
     output.data(f"{code}{agent}: {label}")
     if answer.get("gone"):
-        output.note("done: the question has left its screen")
+        output.note("answered: the question is gone")
     elif answer.get("gone") is False:
         output.note(f"typed, but its screen still shows a question: relay peek {agent}")
 

@@ -66,7 +66,7 @@ def add(verbs: Parser) -> None:
     said = (
         "Let a configuration or hook file run with its present content. A changed one asks again."
     )
-    parser = verb(verbs, "trust", description=said)
+    parser = verb(verbs, "trust", "relay trust --show\n  relay trust relay.yaml", said)
     parser.add_argument(
         "path", nargs="?", metavar="PATH", help="default: the one that applies here"
     )

@@ -91,7 +91,7 @@ _HIDDEN = Check(
 
 def add(verbs: Parser) -> None:
     said = "Say what is installed, what works here and what to run next."
-    parser = verb(verbs, "doctor", description=said)
+    parser = verb(verbs, "doctor", "relay doctor\n  relay doctor --fix", said)
     safe = "fix what is safe to fix: files that others can write to, what dead runs left"
     parser.add_argument("--fix", action="store_true", help=safe)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -331,8 +331,8 @@ def _broker(home: Home) -> Check:
     try:
         with connect(home, start=False, deadline=BROKER_TIMEOUT) as client:
             if is_older(client.version, build()):
-                text = f"running, of relay {client.version}; this command is of {build()}"
-                hint = "agents run on, and the next command starts a broker of this version"
+                text = f"it runs relay {client.version}; this command is relay {build()}"
+                hint = "agents keep running, and the next command starts a broker of this version"
                 return Check("broker", "warn", text, hint, "relay broker stop")
             return Check("broker", "ok", f"running at {home.broker_socket}")
     except RelayError as error:

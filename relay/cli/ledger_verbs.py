@@ -22,6 +22,11 @@ _ROWS = 1000
 _KINDS = "SELECT kind, count(*) AS events FROM events GROUP BY kind ORDER BY events DESC"
 
 
+_EXAMPLES = """\
+relay ledger query
+  relay ledger query "SELECT name, kind, cwd FROM agents" --json"""
+
+
 def add(verbs: Parser) -> None:
     group = verb(
         verbs,
@@ -31,8 +36,8 @@ def add(verbs: Parser) -> None:
         "  relay ledger compact --before 90d",
     )
     own = group.add_subparsers(dest="ledger_verb", alone="query")
-    asked = _sub(own, "query", "run a SELECT; nothing can be written", query_verb)
-    text = "one SELECT; docs/ledger.md has the tables (how many events of each kind)"
+    asked = _sub(own, "query", "run a SELECT; nothing can be written", query_verb, _EXAMPLES)
+    text = "one SELECT; docs/ledger.md lists the tables (default: count events by kind)"
     asked.add_argument("sql", metavar="SQL", nargs="?", default=_KINDS, help=text)
     asked.add_argument("--limit", type=count, metavar="N", help=f"at most N rows ({_ROWS})")
     asked.add_argument(
@@ -54,8 +59,8 @@ def add(verbs: Parser) -> None:
         add_parts("ledger", own)
 
 
-def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
-    parser = verbs.add_parser(name, help=text)
+def _sub(verbs: Parser, name: str, text: str, run: Any, examples: str = "") -> Parser:
+    parser = verbs.add_parser(name, help=text, examples=examples)
     parser.set_defaults(run=run)
     return parser
 

@@ -111,7 +111,7 @@ def cancel_verb(options: Any) -> int:
         output.as_json({"id": answer["id"], "deliveries": rows})
     else:
         for row in rows:
-            late = "" if row["state"] in _UNDELIVERED else ": too late to withdraw it"
+            late = "" if row["state"] in _UNDELIVERED else " (too late to cancel)"
             output.data(f"{row['to']}: {output.state_text(row)}{late}")
     return 0 if all(row["state"] in _UNDELIVERED for row in rows) else 1
 

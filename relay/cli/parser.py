@@ -283,7 +283,7 @@ class Parser:
                     after = words[words.index(name) + 1 :][:1] if name in words else []
                     if after and after[0][:1].isdecimal():
                         hint = f"write it with =: {name}={after[0]}"
-            raise UsageError(f"{plain[0]!r} is one argument too many", hint=hint)
+            raise UsageError(f"unexpected argument {plain[0]!r}", hint=hint)
         return values
 
     def _value(self, argument: _Argument, text: str) -> object:

@@ -121,7 +121,7 @@ def ask_verb(options: Any) -> int:
     elif options.text is None:
         options.text = options.name  # the only word
     else:
-        raise UsageError(f"{options.text!r} is one argument too many: --to says whom you ask")
+        raise UsageError(f"unexpected argument {options.text!r}: --to already names the agent")
     if options.to is None:
         raise UsageError("NAME and TEXT are missing", hint='relay ask NAME "TEXT"')
     options.mode = options.reply = None

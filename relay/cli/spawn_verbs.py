@@ -63,7 +63,7 @@ def add(verbs: Parser) -> None:
         nargs="*",
         metavar="NAME",
         offers="names",
-        help="of these only, even if they have ended",
+        help="only these agents, even if they ended",
     )
     back.add_argument(
         "--yes", action="store_true", help="do not ask about agents that an agent started"
@@ -153,7 +153,7 @@ def resume_verb(options: Any) -> int:
     for row in rows.values():
         how = "in its last conversation"
         if not row.get("conversation"):
-            how = f"started afresh ({row.get('afresh')})"
+            how = f"started fresh ({row.get('afresh')})"
         output.data(f"{row['name']}: {row.get('error') or ', '.join((str(row['state']), how))}")
     if asking := [row["name"] for row in rows.values() if row["state"] == "blocked"]:
         show_questions(asking)
@@ -163,10 +163,14 @@ def resume_verb(options: Any) -> int:
         )
     if not options.names and (others := in_terminals(home)):
         output.note(
-            f"{', '.join(others)} ran in a terminal of yours: relay resume {others[0]} says how it"
-            " goes on there"
+            f"{_listed(others)} ran in your own terminal{'s' if others[1:] else ''}:"
+            f" relay resume {others[0]} prints the command that continues it"
         )
     return worst
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _bring_back(home: Home, chosen: dict[str, Spawn], rows: dict[str, Json], *, quiet: bool) -> int:

@@ -11,7 +11,7 @@ from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config.names import has_lost_terminal, spawned_folder
-from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
+from relay.config.trust import CONFIG_NAME, TRUSTED, candidates, found_at, trusted_paths
 from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home, working_folder
@@ -149,7 +149,8 @@ def status_verb(options: Any) -> int:
         output.data(f"! {path} evaluates no event: {problem}")
     for notice in found["untrusted"]:
         output.data(f"! {notice}")
-        output.data("  Events until then are stored, but this file never sees them.")
+        if CONFIG_NAME in notice:  # other files hear no events
+            output.data("  It will not see the events that arrive before then.")
     print_broker(found)
     if is_full(home):
         output.data(

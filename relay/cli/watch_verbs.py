@@ -66,7 +66,7 @@ def add(verbs: Parser) -> None:
         "relay wait Bob idle\n  relay wait Bob reply --timeout 300\n  relay wait Bob Carol gone",
         "Wait for an agent. idle: it is done with your last message; reply: it has answered that;"
         " seen: it has read that; blocked: it waits for you; gone: it has ended. The exit status"
-        " is 0 when it is so, 4 when it never will be, 5 when the time is up.",
+        " is 0 when that has happened, 4 when it no longer can, 5 when the time is up.",
     )
     wait.add_argument(
         "names",

@@ -125,14 +125,13 @@ def add_agent_options(parser: Parser) -> None:
     parser.add_argument(
         "--confine",
         action="store_true",
-        help="have the kernel let it write only in its folder (or worktree), its own state and"
-        " caches",
+        help="the kernel lets it write only to its folder (or worktree), its own state and caches",
     )
     parser.add_argument(
         "--intent",
         metavar="INTENT",
         offers="intents",
-        help="in a governed project: have the kernel let it write only what this intent allows",
+        help="in a governed project: the kernel lets it write only what this intent allows",
     )
     parser.add_argument(
         "--write",

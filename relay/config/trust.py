@@ -149,10 +149,10 @@ class FoundConfig:
             what = f"{path} has changed since you trusted it, so it"
             if self.program:
                 what = f"{self.program} has changed since you trusted {path}, so that file"
-            return (
-                f"{what} does not run, and any tool that it guarded"
-                f" stays blocked. Read it, then: relay trust {_quoted(path)}"
-            )
+            guarded = ", and any tool that it guarded stays blocked"
+            if path.endswith(".yaml"):  # a team's file guards none
+                guarded = ""
+            return f"{what} does not run{guarded}. Read it, then: relay trust {_quoted(path)}"
         return ""
 
 

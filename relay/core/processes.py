@@ -67,7 +67,7 @@ class Process:
     @property
     def place(self) -> str:
         """Where what it does is done from, for people to read."""
-        return f"{self.terminal or 'no terminal'} (pid {self.pid})"
+        return f"{self.terminal or 'a process without a terminal'} (pid {self.pid})"
 
 
 def own_place() -> str:

@@ -75,7 +75,7 @@ class DeliveryRow(DeliveryState):
 
     proof: str | None
     attempts: int
-    decided: str | None  # who let it go on, or refused it
+    decided: str | None  # who released or refused it
     delivery: int  # the recipient's own gap-free number, from 1
     hops: int  # messages that led to it without a person
     delivering_ms: int | None

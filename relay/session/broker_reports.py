@@ -37,8 +37,8 @@ RETRY_SECONDS = 1.0
 #: Events that wait for the broker, at most.
 EVENTS_MAX = 1000
 LEFT_OUT = (
-    "the agent said more than the broker could record in time: some events are missing from the"
-    " ledger, and automations did not see them; messages are not affected"
+    "the broker could not keep up with the agent's output: some events are missing from the ledger,"
+    " and automations did not see them; messages are not affected"
 )
 #: How long that is said once the broker keeps up again.
 LEFT_OUT_SECONDS = 600.0

@@ -195,7 +195,7 @@ class Outbox:
         held = [one for one in news if one["state"] == "held"]
         if held:
             yield AgentNotice(
-                f"the message to {_names(held)} is held until the person lets it go on:"
+                f"the message to {_names(held)} is held until the person releases it:"
                 f" {held[0]['reason']}. Do not send it again, and finish your turn"
             )
         queued = [one for one in news if one["state"] == "queued"]

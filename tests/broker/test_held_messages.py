@@ -185,7 +185,7 @@ def test_a_flood_is_one_item_that_is_counted(
         assert len(client.request(INBOX, name=OWNER)["rows"]) == 1  # the person is told once
         decide(client, "yes")
         assert held(client) == []  # decided, though one a commit is let go
-        assert counts({"open": False})[-1]["answer"] == "let go"
+        assert counts({"open": False})[-1]["answer"] == "deliver"
         assert [read(bob)["body"] for _ in range(9)] == [f"{number}" for number in range(9)]
         assert held(client) == []
         assert begun == ["Al"]

@@ -76,7 +76,10 @@ def test_status_says_which_configuration_evaluates_nothing_and_what_mends_it(
 
     def told() -> str:
         [notice] = json.loads(relay("status", "--json").stdout)["untrusted"]
-        assert f"! {notice}\n  Events until then are stored" in relay("status").stdout
+        assert (
+            f"! {notice}\n  It will not see the events that arrive before then.\n"
+            in relay("status").stdout
+        )
         return str(notice)
 
     assert told().startswith(f"{file} is not trusted") and told().endswith(f"relay trust {file}")

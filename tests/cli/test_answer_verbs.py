@@ -102,10 +102,10 @@ def test_what_is_held_between_two_is_one_item(broker_home: Home, relay: Run) -> 
         assert (other["what"], other["details"]["count"]) == ("to Al: five", 2)
         shown = relay("items").stdout
         assert "\n  Al → Bob: 3 messages are held: more than 1 messages a minute" in shown
-        assert "\n    yes: let go\n    no: refuse all\n" in shown
+        assert "\n    yes: deliver\n    no: refuse all\n" in shown
         assert relay("inbox").stdout.endswith("\n5 messages are held: relay items\n")
         assert "\n5 messages are held: relay items\n" in relay("status").stdout
-        assert relay("answer", item["id"][-8:], "yes").stdout == "Al: let go (3 messages)\n"
+        assert relay("answer", item["id"][-8:], "yes").stdout == "Al: deliver (3 messages)\n"
         assert [next_delivery(bob)["body"] for _ in range(3)] == ["one", "two", "three"]
         assert relay("answer", "--held", "Carol", "yes").stderr == "nothing is held\n"
         assert "Bob: refuse all (2 messages)\n" in relay("answer", "--all", "bob", "no").stdout
@@ -193,7 +193,7 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
         assert "2 items match Al: " in relay("answer", "Al", "yes").stderr
         code = json.loads(relay("items", "--json").stdout)[0]["id"][-8:]
         assert "--note" in relay("answer", code, "no", "not on a Friday").stderr
-        assert "yes: let go; no: refuse all" in relay("answer", code, "perhaps").stderr
+        assert "yes: deliver; no: refuse all" in relay("answer", code, "perhaps").stderr
         assert len(json.loads(relay("items", "--json").stdout)) == 2
 
 

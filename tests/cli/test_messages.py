@@ -127,7 +127,7 @@ def test_text_from_stdin(relay: Run) -> None:
         (["send", "Bob", "-", "--offline"], "x" * (2 << 20), 2, "more than"),
         (["send", "a b", "hi"], "", 2, "cannot be a name"),
         (["send", "Bob", "hi", "--from", "relay"], "", 2, "cannot be a name"),
-        (["send", "Bob", "two", "words"], "", 2, "one argument too many"),
+        (["send", "Bob", "two", "words"], "", 2, "unexpected argument 'words'"),
         (["send", "Bob", "hi", "--wait=soon"], "", 2, "not a duration"),
         (["send"], "", 2, "TO is missing"),
         (["wait", "Bob"], "", 2, r"WHAT \(idle, blocked.* is missing"),

@@ -99,11 +99,11 @@ def test_one_that_ran_in_a_terminal_of_its_own_is_not_brought_back_but_the_comma
         with pytest.raises(NotFound, match="Ann is running"):
             verbs("resume", "Ann")
         client.request(AGENT_STATE, state="gone")
-    with pytest.raises(NotFound, match="in a terminal of yours, in /src") as refused:
+    with pytest.raises(NotFound, match="in your own terminal, in /src") as refused:
         verbs("resume", "ann")
     assert refused.value.hint.endswith(": relay wrap --name Ann -- claude --resume 12ab-34")
     verbs("resume")
-    assert "Ann ran in a terminal of yours: relay resume Ann says" in capsys.readouterr().err
+    assert "Ann ran in your own terminal: relay resume Ann prints" in capsys.readouterr().err
 
 
 def test_one_whose_program_has_not_kept_its_conversation_starts_afresh_and_that_is_said(
@@ -124,7 +124,7 @@ def test_one_whose_program_has_not_kept_its_conversation_starts_afresh_and_that_
     assert "relay resume brings back Ann (the terminal is gone)" in capsys.readouterr().err
     verbs("resume", "Ann")
     assert [one.conversation for one in started] == ["nothing-said", ""]
-    assert capsys.readouterr().out == "Ann: idle, started afresh (No conversation nothing-said)\n"
+    assert capsys.readouterr().out == "Ann: idle, started fresh (No conversation nothing-said)\n"
 
 
 def test_aider_which_has_no_ids_goes_on_with_what_was_said_in_its_folder(

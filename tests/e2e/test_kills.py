@@ -105,7 +105,7 @@ def test_a_broker_that_is_stopped_is_called_that_and_can_go_on_or_end() -> None:
     relay("send", "Bob", "first", "--offline")
     pid = relay_json("broker", "status")["pid"]
     os.kill(pid, signal.SIGSTOP)
-    told = f"broker: the broker (pid {pid}) is stopped (kill -CONT {pid} lets it go on"
+    told = f"broker: the broker (pid {pid}) is stopped (kill -CONT {pid} resumes it"
     assert told in relay("broker", "status")
     os.kill(pid, signal.SIGCONT)
     assert relay_json("broker", "status")["pid"] == pid

@@ -117,5 +117,5 @@ def test_one_of_an_unknown_version_is_heard_by_its_screen(
         relay("send", "Gem", "MARK-TYPED words", "--wait=60")
         wait_seen(model, "MARK-TYPED")
         assert "gemini, read from its screen" in (shown := relay("status"))
-        assert "this version: cannot be told" in shown
+        assert "this version is unknown" in shown
         assert "Your name here" not in json.dumps(model.requests[0].body)

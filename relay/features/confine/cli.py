@@ -19,7 +19,7 @@ def checks(home: Home, cwd: str) -> Iterator[tuple[str, str, str]]:
         yield "warn", f"{holder} is there, but {problem}", "a container may forbid it"
         return
     missing = confinement.weaknesses()
-    text = f"{holder}: a program can be held to the folders that it may write"
+    text = f"{holder}: can restrict which folders a program writes to"
     if missing:
         yield "warn", f"{text}; but {'; '.join(missing)}", "a newer kernel holds that, too"
     else:

@@ -2,6 +2,9 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "console": ("console_verb", "see all agents and what they say, and take part (as: relay)"),
+    "console": (
+        "console_verb",
+        "watch all agents and what they say, and write to them (same as: relay)",
+    ),
 }
 GROUP = "more views"

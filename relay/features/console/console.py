@@ -66,7 +66,7 @@ TAKE_OVER = ("attach", "wrap", "resume")
 #: window is painted less often. Seconds between two when nothing goes on but ages and the clock.
 PAINTS = 5
 PAINT_SHARE = 0.08
-IDLE_PAINT = 10.0
+IDLE_PAINT = 1.0
 #: The wheel's ways, and the rows of one step.
 _WHEEL = {MouseEventType.SCROLL_UP: 1, MouseEventType.SCROLL_DOWN: -1}
 WHEEL_ROWS = 3
@@ -181,7 +181,7 @@ class FullScreen:
             completer=_Words(state, verbs),
             complete_while_typing=Condition(self._names_something),
             history=InMemoryHistory(),
-            accept_handler=self._enter,
+            accept_handler=self._enter_keeps,
             on_text_changed=self._typed,
             multiline=False,
         )
@@ -257,6 +257,9 @@ class FullScreen:
                 self._write(state.unsent)
                 state.notice, state.failed = told
             state.unsent = ""
+            over = state.answering and state.answering not in state.items
+            if over and self._buffer.text and not self._names_something():
+                self._put_away()  # it answers nothing any more
             self._app.invalidate()
         else:
             self._news.set()
@@ -265,7 +268,7 @@ class FullScreen:
         """What goes on by itself, at most ``PAINTS`` times a second."""
         while True:
             try:
-                async with asyncio.timeout(IDLE_PAINT):
+                async with asyncio.timeout(IDLE_PAINT - 1 / PAINTS):
                     await self._news.wait()
             except TimeoutError:
                 pass
@@ -285,12 +288,12 @@ class FullScreen:
         if item is not None:
             return f"answer {visible(item['agent'])}> "
         if state.answering:
-            return "it is over, Esc> "
-        return f"to {state.chosen}> " if state.chosen else "> "
+            return "no longer asked: Esc "
+        return f"to {state.receiver()}> " if state.chosen else "> "
 
     def _typed(self, buffer: Buffer) -> None:
         if buffer.text == "q" and not self._state.answering:
-            self._state.say("leave? Enter: yes, agents run on; or type on")
+            self._state.say("leave? Enter: yes, agents keep running; or type on")
         elif buffer.text:
             self._state.say("")
         self._state.typed = buffer.text
@@ -318,8 +321,7 @@ class FullScreen:
                     if item != state.answering:
                         # What was typed for it must reach neither the next one nor an agent, and
                         # no message be an answer. ^P brings it back.
-                        self._buffer.append_to_history()
-                        self._buffer.reset()
+                        self._put_away()
 
                 for name in names:
                     keys.add(name, eager=True)(pressed)
@@ -330,8 +332,8 @@ class FullScreen:
         key("down")(lambda: self._up_or_down(1))
         key("c-p")(lambda: self._buffer.history_backward())
         key("c-n")(lambda: self._buffer.history_forward())
-        key("pageup")(lambda: self._panes.scroll(1, self._panes.height // 2))
-        key("pagedown")(lambda: self._panes.scroll(-1, self._panes.height // 2))
+        key("pageup")(lambda: self._turn(1))
+        key("pagedown")(lambda: self._turn(-1))
         key("escape")(self._back)
         key("f1")(lambda: self._local(OwnVerb("help")))
         empty = Condition(lambda: not self._buffer.text)
@@ -360,8 +362,22 @@ class FullScreen:
                 self._buffer.complete_previous()
         elif not self._state.answering:
             self._state.choose(step, time.time_ns() // 1_000_000)
+            self._state.say("")
         elif choice := self._state.choice(self._buffer.text, step):
             self._write(choice)
+
+    def _turn(self, way: int) -> None:
+        self._state.say("")  # such as that there is more to read; it takes room
+        self._panes.scroll(way, self._panes.painted.page_rows or self._panes.height // 2)
+
+    def _put_away(self) -> None:
+        """Empty the prompt; ^P brings back what stood there."""
+        self._buffer.append_to_history()
+        self._empty()
+
+    def _empty(self) -> None:
+        self._buffer.reset()  # without a word to ``_typed``
+        self._state.typed = ""
 
     def _begin(self, command: str) -> None:
         """Begin a command; a message that is being typed comes back after it."""
@@ -398,9 +414,14 @@ class FullScreen:
         if self._buffer.text.startswith(_CHOOSING):
             self._stop_choosing()
         elif self._buffer.text:
-            self._buffer.reset()
+            self._empty()
         else:
             self._leave()
+
+    def _enter_keeps(self, buffer: Buffer) -> bool:
+        keeps = self._enter(buffer)
+        self._state.typed = buffer.text if keeps else ""
+        return keeps
 
     def _enter(self, buffer: Buffer) -> bool:
         """What is typed is done; it stays in the prompt when it cannot be."""
@@ -411,7 +432,8 @@ class FullScreen:
         answers = state.answering and buffer.text and not self._names_something()
         if answers and not self._panes.painted.at_end[0]:
             state.say("read it to its end first: PgDn", failed=True)
-            return True
+            # A choice is typed again after that; more than one is not.
+            return not state.is_choice(buffer.text)
         try:
             asked = read(buffer.text, state, self._verbs)
         except RelayError as error:

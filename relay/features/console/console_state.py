@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from relay.cli.verbs import is_verb
 from relay.core.errors import RelayError
 from relay.core.visible import NEEDY, visible, visible_lines
 from relay.ui.row_view import words
@@ -25,6 +26,9 @@ ITEMS_MAX = 200
 GONE_SHOWN_MS = 10 * 60_000
 FINAL = ("seen", "failed", "cancelled")
 NOT_ON_THE_WAY = (*FINAL, "held")
+#: In an error's hint, a remark for the shell; and a command as a shell gets it.
+_SHELL_ONLY = re.compile(r" \(relay [^()]*\)")
+_SHELL = re.compile(r"(^|; )relay ([a-z-]+)")
 #: Characters of one message that the console shows; ``/show ID`` prints all of it.
 BODY_SHOWN = 8000
 
@@ -150,8 +154,8 @@ class ConsoleState:
             first = self.count - len(self.lines) + 1
             for n, line in enumerate(self.lines, first):
                 line.n = n
-        if not self.chosen and self.agents:
-            self.chosen = self.listed()[0]["name"]
+        if not self.chosen:
+            self._choose_live()
 
     def take_elsewhere(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         """The agents of other machines. Whether that is news."""
@@ -241,7 +245,23 @@ class ConsoleState:
         if news and before != row["state"] and (joins or row["state"] in NEEDY):
             self._add_row("agent", {**row, "was": before}, name)
         if news and not self.chosen:
-            self.chosen = name
+            self._choose_live()
+        elif news and name == self.chosen and row["state"] == "gone" and before != "gone":
+            self._chosen_ended()
+
+    def _choose_live(self) -> None:
+        """Choose an agent that runs, first one that needs somebody; none where none runs."""
+        live = (row["name"] for row in self.listed() if row["state"] != "gone")
+        self.chosen = next(live, "")
+
+    def _chosen_ended(self) -> None:
+        name = self.chosen
+        if self.typed or self.answering or self.only_chosen or self.beside == "screen":
+            # Nobody else may get what is being typed, and what is looked at stays.
+            self.say(f"{name} has ended; a message to {name} waits until it is back")
+            return
+        self._choose_live()
+        self.say(f"{name} has ended" + (f"; now to {self.chosen}" if self.chosen else ""))
 
     def _item(self, row: Json) -> None:
         item: Json = row["item"]
@@ -344,6 +364,11 @@ class ConsoleState:
                 continue
             yield line
 
+    def receiver(self) -> str:
+        """Who gets what is typed, as the prompt names them."""
+        ended = self.agents.get(self.chosen, {}).get("state") == "gone"
+        return f"{self.chosen} (gone)" if ended else self.chosen
+
     def newer(self) -> int:
         """How many lines came since the person scrolled up."""
         return 0 if self.until is None else self.count - self.until
@@ -395,8 +420,12 @@ class ConsoleState:
         self.answer(ids[at] if at < len(ids) else "")
 
     def answer(self, item_id: str) -> None:
-        """Show this item in full; what is typed answers it. "": none."""
+        """Show this item in full; what is typed answers it, and after it goes to its agent. "":
+        none."""
         self.answering, self.page = item_id, 0
+        name = visible(self.items[item_id]["agent"]) if item_id else ""
+        if name in self.agents:
+            self.chosen = name
 
     def choice(self, typed: str, step: int) -> str:
         """``typed`` with the next choice of the item that is answered in it, or the one before; ""
@@ -409,6 +438,11 @@ class ConsoleState:
         focus = item.get("chosen")
         at = keys.index(key) if typed else -1 if focus is None else focus
         return keys[max(0, min(at + step, len(keys) - 1))] + space + note
+
+    def is_choice(self, typed: str) -> bool:
+        """Whether ``typed`` is a choice of the item that is answered, and nothing more."""
+        choices = self.items.get(self.answering, {}).get("choices") or ()
+        return typed.strip() in {str(one["key"]) for one in choices}
 
     def open_chosen(self) -> None:
         """What the chosen agent asks, or else its screen."""
@@ -474,7 +508,9 @@ class ConsoleState:
 
     def tell(self, error: RelayError) -> None:
         """Say what went wrong, and what to do next."""
-        self.say(f"{error.message} ({error.hint})" if error.hint else error.message, failed=True)
+        hint = _SHELL_ONLY.sub("", error.hint or "")
+        hint = _SHELL.sub(lambda at: f"{at[1]}/{at[2]}" if is_verb(at[2]) else at[0], hint)
+        self.say(f"{error.message}; {hint}" if hint else error.message, failed=True)
 
 
 def about(row: Json) -> str:

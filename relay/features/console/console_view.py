@@ -72,7 +72,7 @@ _KEYS_HELP = (
     ("/ or :", "a command; Tab completes it, and names and channels"),
     ("^P ^N", "what you typed before"),
     ("Esc", "back, step by step, to the newest messages"),
-    ("q Enter", "leave; agents run on (^C ^D: empty the line, then leave)"),
+    ("q Enter", "leave; agents keep running (^C ^D: empty the line, then leave)"),
     ("^Z", "to the shell; fg comes back"),
     ("? F1", "this help; ? at an empty line"),
 )
@@ -110,7 +110,8 @@ class Painted:
     """The screen above the prompt. ``seen``: the ids of messages to the person that stand on it;
     ``at_end``: whether there is nothing more to scroll to, down and up; ``places``: what a click
     chooses, as (row, its columns from the left, agent's name, item's id); ``pan_max`` and
-    ``lift_max``: columns and rows of the agent's screen that the pane has no room for."""
+    ``lift_max``: columns and rows of the agent's screen that the pane has no room for;
+    ``page_rows``: rows of a page of the help or of an item, 0 where there are no pages."""
 
     rows: list[Row]
     seen: tuple[str, ...]
@@ -118,6 +119,7 @@ class Painted:
     places: tuple[tuple[int, int, str, str], ...]
     pan_max: int = 0
     lift_max: int = 0
+    page_rows: int = 0
 
 
 def paint(
@@ -150,7 +152,7 @@ class _View:
         self.zone = zone
         self.seen: list[str] = []
         self.at_end = (False, True)
-        self.pan_max = self.lift_max = 0
+        self.pan_max = self.lift_max = self.page_rows = 0
         self.places: list[tuple[int, int, str, str]] = []
         #: Stands for the older of many messages in a row between the same two that do not go on.
         text = f"  {signs.more} and others before it (^X shows each)"
@@ -175,7 +177,7 @@ class _View:
         for n, id_ in enumerate(list(state.items)[: len(items)]):
             self.places.append((first + n, self.width, "", id_))
         seen, places = tuple(self.seen), tuple(self.places)
-        hidden = self.pan_max, self.lift_max
+        hidden = self.pan_max, self.lift_max, self.page_rows
         return Painted(rows[: self.height], seen, self.at_end, places, *hidden)
 
     def _clock(self, ms: int) -> str:
@@ -209,6 +211,8 @@ class _View:
         state = self.state
         keys: Row = []
         room = self.width
+        if self.height < LOW and state.answering in state.items and not state.notice:
+            return []  # the rows are for the item
         for key, meaning in KEYS:
             shown = "Up/Dn" if key == "↑↓" and self.signs is ASCII else key
             need = len(shown) + len(meaning) + 3
@@ -506,7 +510,7 @@ class _View:
         if kept >= height - 1:
             kept = 0  # the choices are paged, too
         text, end = rows[: len(rows) - kept], rows[len(rows) - kept :]
-        room = height - kept - 1
+        room = self.page_rows = height - kept - 1
         first = min(self.state.page, len(text) - room)
         left = len(text) - room - first
         self.at_end = (left == 0, first == 0)
@@ -517,6 +521,7 @@ class _View:
         texts = help_texts(self.signs)
         rows = [part for text in texts for part in wrapped(text, self.width - 1, indent="    ")]
         most = room if len(rows) <= room else max(1, room - 1)
+        self.page_rows = most
         first = max(0, min(self.state.page, len(rows) - most))
         left = len(rows) - first - most
         self.at_end = (left <= 0, first == 0)
@@ -586,18 +591,19 @@ def item_texts(
     that is ``typed`` is marked, or else the one that has the focus."""
     choices = item.get("choices") or []
     arrows = "Up Dn" if signs is ASCII else "↑↓"
-    how = f"{arrows} or type a choice" if choices else "type yes or no"
     keys = [str(one["key"]) for one in choices]
+    typing = "a number" if all(key.isdecimal() for key in keys) else "type one"
+    how = f"{arrows} or {typing}" if choices else "type yes or no"
     key = typed.partition(" ")[0]
     focus = keys.index(key) if key in keys else item.get("chosen")
     until = item.get("until_ms")
-    left = f"; {age(until - now_ms)} left" if until else ""
+    left = f", {age(until - now_ms)} left" if until else ""
     texts: list[str] = []
     for n, one in enumerate(choices):
         mark = ">" if n == focus else " "
         key = f"{mark} {visible(one['key'])}  {visible(one['label'])}"
         texts += wrapped(key, width, indent="     ")
-    texts += wrapped(f"({how}, then Enter{left}; Esc: later)", width)
+    texts += wrapped(f"{how}, Enter answers, Esc later{left}", width)
     what = "\n".join([*(item.get("about") or ()), item["what"]])
     if len(what) > ITEM_SHOWN:
         what = f"{what[:ITEM_SHOWN]}\n… it is longer: look at it with relay items"

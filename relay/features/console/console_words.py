@@ -40,7 +40,7 @@ OWN = {
     "agents": ("[WORDS]", "list only the agents that have these words, or all again"),
     "items": ("", "show what waits for you, one after the other"),
     "help": ("", "the keys and commands"),
-    "quit": ("", "leave; agents run on"),
+    "quit": ("", "leave; agents keep running"),
 }
 #: Other words for them.
 _MEANT = {"peek": "screen", "search": "find", "exit": "quit", "q": "quit", "?": "help"}

@@ -34,7 +34,11 @@ def add(verbs: Parser) -> None:
         'relay govern\n  relay govern off --reason "the intents are broken"\n  relay govern on',
     )
     govern.add_argument(
-        "turn", nargs="?", choices=("off", "on"), metavar="off|on", help="default: show what holds"
+        "turn",
+        nargs="?",
+        choices=("off", "on"),
+        metavar="off|on",
+        help="default: show the current state",
     )
     govern.add_argument("--reason", metavar="TEXT", help="why it is off; the trace keeps it")
     govern.add_argument("--json", action="store_true", help="print JSON")

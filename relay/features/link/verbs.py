@@ -37,16 +37,16 @@ def add(verbs: Parser) -> None:
     new.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
     new.add_argument("--address", metavar="HOST[:PORT]", help="where others reach this machine")
     new.set_defaults(run=new_verb)
-    join = group.add_parser("join", help="join a link by its code, or the one of ssh://USER@HOST")
+    join = group.add_parser("join", help="join a link with its code, or through ssh")
     join.add_argument(
         "code",
         metavar="CODE",
-        help="what relay link new has printed; or ssh://USER@HOST[:PORT]: get one there, and go"
-        " through ssh, so that no port is open",
+        help="what relay link new printed; or ssh://USER@HOST[:PORT], which gets a code there and"
+        " connects through ssh, so that no port is open",
     )
     join.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
     join.set_defaults(run=join_verb)
-    use = group.add_parser("use", help="use a NATS server that you have already")
+    use = group.add_parser("use", help="use a NATS server that you already have")
     use.add_argument(
         "urls",
         nargs="?",
@@ -59,7 +59,9 @@ def add(verbs: Parser) -> None:
     use.add_argument("--name", metavar="NAME", help="this machine's name (its host name)")
     use.add_argument("--needs", action="store_true", help="print what the server must allow it")
     use.set_defaults(run=use_verb)
-    allow = group.add_parser("allow", help="what a machine may do here beside writing")
+    allow = group.add_parser(
+        "allow", help="set what a machine may do here besides sending messages"
+    )
     allow.add_argument("machine", metavar="MACHINE", help="the machine")
     allow.add_argument(
         "rights",

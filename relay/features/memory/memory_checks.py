@@ -109,12 +109,12 @@ def _local(spec: StoreSpec, home: Home) -> str:
     section: Any = spec.config.get("embedder") or {}
     provider = section.get("provider", "minilm")
     if provider == "none":
-        return "local, found by words"
+        return "local, searched by words"
     if provider != "minilm":
-        return f"local, found by words and meaning ({provider})"
+        return f"local, searched by words and meaning ({provider})"
     if installed(home.models) is not None and have_numpy():
-        return "local, found by words and meaning (MiniLM)"
-    return f"local, found by words; by meaning too after: {_SETUP}"
+        return "local, searched by words and meaning (MiniLM)"
+    return f"local, searched by words (by meaning, too, after {_SETUP})"
 
 
 def _embedder(spec: StoreSpec, home: Home) -> Iterator[Line]:

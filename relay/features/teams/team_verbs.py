@@ -53,7 +53,7 @@ def add(verbs: Parser) -> None:
     down = verb(
         verbs,
         "down",
-        "relay down                  of each worktree you are asked what becomes of it\n"
+        "relay down                  asks what to do with each worktree\n"
         "  relay down Alice --keep     end one; its worktree stays",
     )
     for parser, run in ((up, up_verb), (down, down_verb)):
@@ -159,7 +159,7 @@ def _start(home: Home, agent: TeamAgent, wanted: Spawn) -> Json:
         made, afresh = bring_back(home, wanted)
         how = ""
         if wanted.conversation:
-            how = f"started afresh ({afresh})" if afresh else "in its last conversation"
+            how = f"started fresh ({afresh})" if afresh else "in its last conversation"
             if afresh and agent.task:  # of which a new conversation knows nothing
                 task = _give_task(home, agent)
         return row | {"state": made.state, "reason": made.reason or how}
@@ -245,7 +245,7 @@ def down_verb(options: Any) -> int:
     if not trusted and any(name not in running for name in wanted):
         say = f"relay trust {shlex.quote(file.path)}"
         output.note(
-            f"the worktrees of agents that did not run were not looked at; that needs: {say}"
+            f"worktrees of agents that were not running were skipped; to include them: {say}"
         )
     still = [name for name in alive if name in running]  # of the team: others are no concern of it
     for name in still:
@@ -319,7 +319,7 @@ def _show(content: WorktreeContent) -> None:
     output.data(f"{content.name}'s worktree, {content.branch or 'on no branch'}: {content.path}")
     there = content.target or "the project"
     if content.is_bare:
-        output.data(f"  all that is in it is on {content.target} as well")
+        output.data(f"  everything in it is on {content.target} too")
     for title, count, lines in (
         (f"commits that {there} does not have", content.ahead, content.commits),
         ("files that are not committed", len(content.changed), content.changed),

@@ -167,7 +167,7 @@ class Worktrees:
         if on != branch:
             return f"it is on {on or 'no branch'}, not on {branch}"
         if changed:
-            return "not all in it is committed"
+            return "it has uncommitted changes"
         if what := _under_way(self._git):
             return f"{what} is under way in {self.top}"
         if not self._git.line("branch", "--show-current"):

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ DOWN, ESC, CTRL_C, CTRL_F, CTRL_G, CTRL_P, CTRL_R = (
     *("\x1b[B", "\x1b", "\x03"),
     *("\x06", "\x07", "\x10", "\x12"),
 )
-BACKSPACE = "\x7f"
+BACKSPACE, PAGE_DOWN = "\x7f", "\x1b[6~"
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
 ) -> None:
     me = bob.request(AGENTS)["persons"][0]
     env = {**os.environ, "LANG": "C.UTF-8", "NO_COLOR": "1"}
-    with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console:
+    with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console, ExitStack() as later:
         console.wait_match(r"▸Bob +blocked")
         console.wait_for("asks to use Bash")
         console.type("please deploy\r")
@@ -167,6 +168,7 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         # It goes on with the next broker, and says that there was another.
         kill_broker(home)
         console.wait_for("the broker was started again")
+        join(later.enter_context(connect(home)), "Bob")
         with connect(home) as other:
             other.request(SEND, to="Bob", body="are you there?")
         console.wait_for("→ Bob: are you there?")
@@ -184,7 +186,9 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
 
         # A message that nobody got is not lost.
         console.type("@Bbo are you there?\r")
-        console.wait_match(r"nobody is called Bbo(.*\n)*to Bob> @Bbo are you there\?$")
+        console.wait_match(
+            r"nobody is called Bbo; did you mean\s+Bob\?\nto Bob> @Bbo are you there\?$"
+        )
         console.type(CTRL_C + "/send Bbo one\r")
         console.wait_match("to Bob> /send Bbo one$")
         console.type(CTRL_C + "half a line" + CTRL_C)
@@ -194,6 +198,86 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         assert b"\x1b[?1049l" in console.raw  # the screen of before
         colours = re.findall(rb"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|4[0-7])[;m]", bytes(console.raw))
         assert colours == []
+
+
+def test_what_is_typed_goes_to_an_agent_that_runs_or_the_prompt_says_otherwise(
+    home: Home, tmp_path: Path
+) -> None:
+    env = {**os.environ, "LANG": "C.UTF-8"}
+    with connect(home) as ada:
+        join(ada, "Ada")
+    with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console:
+        console.wait_match(r"^ Ada +gone(.*\n)*>$")
+        with connect(home) as eve:
+            with connect(home) as bob, connect(home) as dan:
+                join(bob, "Bob")
+                console.wait_match(r"▸Bob(.*\n)* Ada +gone(.*\n)*to Bob>$")
+                join(dan, "Dan")
+                join(eve, "Eve")
+
+                # After an answer, or "later", it goes to the agent that asks.
+                asks = threading.Thread(target=lambda: decided.append(approval(dan)))
+                decided: list[Json] = []
+                asks.start()
+                console.wait_for("? Dan wants")
+                console.type(CTRL_R + ESC)
+                console.wait_match("to Dan>$")
+                console.type("yes\r")
+                console.wait_match(r"Dan waits for an answer; \^R(.*\n)*to Dan> yes$")
+                console.type(CTRL_C + "/answer Dan yes\r")
+                asks.join(20)
+                assert decided[0]["granted"]
+                console.type("half a line")
+                console.wait_match("to Dan> half a line$")
+            # What is being typed gets no other receiver when its own ends.
+            console.wait_match(r"Dan has ended; a message .*\n.*\nto Dan \(gone\)> half a line$")
+            console.type(CTRL_C + "\x1b[A" * 4)
+            console.wait_match("to Eve>$")
+            with connect(home) as fay:
+                join(fay, "Fay")
+                console.wait_match("^ Fay ")
+                console.type(DOWN)
+                console.wait_match("to Fay>$")
+            console.wait_match(r"Fay has ended; now to Eve\n.*\nto Eve>$")
+
+
+def test_in_a_tiny_window_a_question_is_read_page_by_page_and_answered(
+    home: Home, bob: BrokerClient, tmp_path: Path
+) -> None:
+    env = {**os.environ, "LANG": "C.UTF-8"}
+    with Terminal(argv=RELAY, env=env, cwd=tmp_path, rows=6, cols=20) as console:
+        console.wait_match("to Bob>$")
+        decided: list[Json] = []
+        asks = threading.Thread(target=lambda: decided.append(approval(bob)))
+        asks.start()
+        console.wait_for("? Bob wants")
+        console.type(CTRL_R)
+        console.wait_for("PgDn: ")
+        console.type("no\r")
+        console.wait_match(r"! read it to its end\n.*\nanswer Bob>$")
+        console.type(PAGE_DOWN * 6)
+        console.wait_for("PgUp: back up")
+        console.type("no\r")
+        asks.join(20)
+        assert not decided[0]["granted"]
+
+
+def test_what_was_typed_for_a_question_is_put_away_when_it_is_no_longer_asked(
+    home: Home, bob: BrokerClient, tmp_path: Path
+) -> None:
+    env = {**os.environ, "LANG": "C.UTF-8"}
+    with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console:
+        decided: list[Json] = []
+        asks = threading.Thread(target=lambda: decided.append(approval(bob)))
+        asks.start()
+        console.wait_for("? Bob wants")
+        console.type(CTRL_R + "not on")
+        console.wait_match("answer Bob> not on$")
+        assert main(["answer", "Bob", "no"]) == 0
+        console.wait_match("no longer asked: Esc$")
+        console.type(ESC)
+        console.wait_match("to Bob>$")
+        asks.join(20)
 
 
 def test_where_nothing_can_be_drawn_it_says_what_to_use(

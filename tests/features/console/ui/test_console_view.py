@@ -36,7 +36,7 @@ QUESTION = {
     "until_ms": None,
 }
 HELD = {**QUESTION, "id": "01HELDHELD", "agent": "Carol", "kind": "held"}
-HELD["choices"] = [{"key": "yes", "label": "let go"}, {"key": "no", "label": "refuse all"}]
+HELD["choices"] = [{"key": "yes", "label": "deliver"}, {"key": "no", "label": "refuse all"}]
 
 
 def agent(name: str, state: str = "idle", reason: str | None = None, unread: int = 0) -> Any:
@@ -124,10 +124,10 @@ def test_in_few_rows_a_question_is_read_to_its_end_page_by_page(state: ConsoleSt
     read: list[str] = []
     while True:
         painted = paint(state, 20, 5, NOW)
-        read += ["".join(text for _, text in row) for row in painted.rows[1:3]]
+        read += ["".join(text for _, text in row) for row in painted.rows[1:4]]
         if painted.at_end[0]:
             break
-        state.scroll(-2)
+        state.scroll(-painted.page_rows)
     for text in ("Bash command", "rm -rf build", "Do you want to", "1  Yes", "2  No"):
         assert any(text in row for row in read), text
 
@@ -333,6 +333,7 @@ def test_an_item_is_shown_whole_and_what_is_typed_answers_just_that_one(
     state.chosen = "Alice"
     state.answer_next()
     text = "\n".join(shown(state, 80, 24))
+    assert "↑↓ or a number, Enter answers, Esc later" in text
     assert "  rm -rf build^[[2J" in text and "> 1  Yes" in text and "  2  No" in text
     asked = read("2", state, VERBS)
     assert asked == BrokerRequest(ITEM_ANSWER, {"id": "q-1", "choice": "2"})
@@ -340,7 +341,7 @@ def test_an_item_is_shown_whole_and_what_is_typed_answers_just_that_one(
     with pytest.raises(NotFound, match="is over"):
         read("2", state, VERBS)
     state.back()
-    assert read("2", state, VERBS) == BrokerRequest(SEND, {"to": "Alice", "body": "2"})
+    assert read("2", state, VERBS) == BrokerRequest(SEND, {"to": "Bob", "body": "2"})
     assert "kim answered Bob: No" in "\n".join(shown(state, 80, 24))
 
 

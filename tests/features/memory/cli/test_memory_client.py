@@ -167,7 +167,7 @@ def lines(home: Home, memory: object, **environ: str) -> list[memory_checks.Line
 
 
 def test_the_default_needs_nothing(home: Home, tmp_path: Path) -> None:
-    told = "local, found by words; by meaning too after: relay memory setup"
+    told = "local, searched by words (by meaning, too, after relay memory setup)"
     assert list(memory_lines(home, str(tmp_path), {})) == [("ok", told, "")]
     assert not Path(home.root).exists()
 

@@ -45,7 +45,7 @@ def test_a_team_starts_nothing_before_this_very_file_is_trusted(relay: Run, proj
     (project / "relay.yaml").write_text("agents: {Alice: rm -rf ~}")
     refused = relay("up", "--json")
     assert json.loads(refused.stdout)["error"]["code"] == "untrusted"
-    assert "has changed since you trusted it" in refused.stdout
+    assert "has changed since you trusted it, so it does not run. Read it" in refused.stdout
     assert not (project / "started").exists()
 
 
@@ -94,7 +94,7 @@ def test_nothing_that_git_is_told_runs_where_nobody_has_trusted_the_file(
     (worktree / "relay.yaml").write_text("agents: {Bob: {command: ls, worktree: true}}")  # as long
     told = relay("down", "--keep")
     assert not (project / "ran").exists()
-    assert "were not looked at" in told.stderr and "relay trust" in told.stderr
+    assert "were skipped" in told.stderr and "relay trust" in told.stderr
     relay("trust", "relay.yaml")
     assert "relay.yaml" in relay("down", "--keep").stdout
     assert (project / "ran").exists()  # the filters of a trusted project run as ever
@@ -161,7 +161,7 @@ def test_who_cannot_go_on_in_its_conversation_gets_its_task_again(
         Home.from_env(), agent, Spawn("Bob", ["claude"], "/w", conversation="c1")
     )
     assert (given, row["reason"]) == (
-        (["test it"], "started afresh (No conversation found)")
+        (["test it"], "started fresh (No conversation found)")
         if afresh
         else ([], "in its last conversation")
     )

@@ -177,7 +177,7 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
     }
     with served(source) as server, opened(browser, server.link, 390, 844) as page:
         page.wait_for_selector(".message", state="attached")
-        page.click("nav >> text=Waiting")
+        page.wait_for_selector("#tab-waiting[aria-selected=true]")  # where it opens, then
         shoot(page, "phone-waiting")
         said = page.inner_text("[data-item=I1] .said")
         assert "onerror=hit()" in said and "\\u202e^[[2J" in said
@@ -193,7 +193,7 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
         page.wait_for_selector("text=Answered: No")
         assert ("answer", {"id": "I1", "choice": "2", "note": "because"}) in source.asked
         # What is longer than its box is read to its end first.
-        page.wait_for_selector("[data-item=I2] >> text=scroll to its end")
+        page.wait_for_selector("[data-item=I2] >> text=Scroll to the end before you answer.")
         assert page.is_disabled("[data-item=I2] .choices button >> nth=0")
         page.hover("[data-item=I2] .said")
         page.mouse.wheel(0, 9000)
@@ -304,6 +304,7 @@ def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Brows
         page.click("[data-state='']")
         names = [text.split()[0] for text in page.locator(".agent").all_inner_texts()]
         assert len(names) == 6
+        assert page.inner_text("#agents h2").lower() == "5 agents, 1 gone"
         assert names[-2:] == ["Bob", "Frank"]  # who needs somebody comes first, who has gone last
         far = [text.split() for text in page.locator(".far").all_inner_texts()]
         assert far == [["Gil@server"], ["Hal@vps", "away", "2h"]]
@@ -365,7 +366,7 @@ def team_rows(now_ms: int) -> dict[str, Any]:
         | {"channels": ["#build"] if n < 3 else []}
         for n, (name, state) in enumerate(zip(names, states, strict=True))
     ]
-    yes_no = [{"key": "yes", "label": "let go"}, {"key": "no", "label": "refuse all"}]
+    yes_no = [{"key": "yes", "label": "deliver"}, {"key": "no", "label": "refuse all"}]
     item: dict[str, Any] = {
         "since_ms": now_ms - 90_000,
         "until_ms": None,
@@ -484,7 +485,7 @@ def test_axe_core_finds_nothing_wrong_with_any_view(browser: Browser, width: int
         check("full")
         if width > 1000:
             assert page.evaluate(fits) > small * 1.4
-        page.click("[aria-label='Larger letters']")
+        page.click("[aria-label='Larger text']")
         assert page.evaluate(fits) > small * 1.1
         page.keyboard.press("0")  # all of it
         all_of_it = "(box => box.scrollWidth <= box.clientWidth)(document.querySelector('.screen'))"
