@@ -10,7 +10,7 @@ from relay.broker.start import NONE_RUNS, failure_since, is_full
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
-from relay.config.names import has_lost_terminal, record_path
+from relay.config.names import has_lost_terminal, spawned_folder
 from relay.config.trust import CONFIG_NAME, TRUSTED, candidates, found_at, trusted_paths
 from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
@@ -74,9 +74,8 @@ def agents_verb(options: Any) -> int:
 def _lost(home: Home, rows: list[AgentRow]) -> list[str]:
     """Which agents have lost their terminal, as after a reboot."""
     gone = [row["name"] for row in rows if row["state"] == "gone"]
-    # No broker runs that could say so. Where nothing was spawned, relay agents does without.
-    if not rows and os.path.isdir(os.path.dirname(record_path(home, "any"))):
-        from relay.config.spawned_agents import spawned
+    if not rows and os.path.isdir(spawned_folder(home)):  # no broker runs that could say so
+        from relay.config.spawned_agents import spawned  # relay agents does without
 
         gone = [record["name"] for record in spawned(home)]
     return [name for name in gone if has_lost_terminal(home, name)]

@@ -106,9 +106,14 @@ def folder_of(home: Home, name: str) -> str:
     return folder if isinstance(folder, str) else ""
 
 
+def spawned_folder(home: Home) -> str:
+    """The folder of the files that ``record_path`` names."""
+    return os.path.join(home.root, "spawned")
+
+
 def record_path(home: Home, name: str) -> str:
     """The file that says how it was spawned: see relay.config.spawned_agents."""
-    return os.path.join(home.root, "spawned", f"{name.lower()}.json")
+    return os.path.join(spawned_folder(home), f"{name.lower()}.json")
 
 
 def has_lost_terminal(home: Home, name: str) -> bool:

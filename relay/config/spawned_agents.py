@@ -11,7 +11,7 @@ import os
 import time
 from dataclasses import asdict, dataclass, field, fields
 
-from relay.config.names import record_path
+from relay.config.names import record_path, spawned_folder
 from relay.core import files
 from relay.core.agent_names import valid_name
 from relay.core.json_text import dumps, loads
@@ -66,7 +66,7 @@ def not_ended(home: Home, name: str, how: str, host: int) -> None:
 
 def keep(home: Home, wanted: Spawn, host: int, run: str) -> None:
     """Write the record of one that has just been started; ``run`` once its run is known, or ""."""
-    files.make_private_folder(_folder(home))
+    files.make_private_folder(spawned_folder(home))
     # What was put into its environment may be secret; who resumes it has an environment.
     record = {**asdict(wanted), "env": {}, "host": host, "run": run}
     record["started_ms"] = int(time.time() * 1000)
@@ -80,10 +80,10 @@ def keep(home: Home, wanted: Spawn, host: int, run: str) -> None:
 def known(home: Home) -> list[Json]:
     """All records, by name."""
     try:
-        paths = sorted(name for name in os.listdir(_folder(home)) if name.endswith(".json"))
+        paths = sorted(name for name in os.listdir(spawned_folder(home)) if name.endswith(".json"))
     except OSError:
         return []
-    found = (_read(os.path.join(_folder(home), name)) for name in paths)
+    found = (_read(os.path.join(spawned_folder(home), name)) for name in paths)
     return [record for record in found if record is not None]
 
 
@@ -108,7 +108,3 @@ def put_back(home: Home, name: str, before: Json | None) -> None:
 def record_of(home: Home, name: str) -> Json | None:
     """The record of one that was spawned, ended or not."""
     return _read(record_path(home, name))
-
-
-def _folder(home: Home) -> str:
-    return os.path.join(home.root, "spawned")

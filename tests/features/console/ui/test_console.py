@@ -15,6 +15,7 @@ import pytest
 
 from relay.__main__ import main
 from relay.broker.client import BrokerClient, connect
+from relay.config import names
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.processes import AGENT
@@ -44,9 +45,11 @@ def home(isolated_home: Path) -> Iterator[Home]:
 def bob(home: Home) -> Iterator[BrokerClient]:
     """An agent whose dialog waits for its person."""
     with connect(home) as client:
+        claim = names.claim(home, "Bob", "claude", run_id="Bob")  # for a next broker it is there
         join(client, "Bob")
         client.request(AGENT_STATE, state="blocked", reason="asks to use Bash")
         yield client
+    claim.release()
 
 
 def join(client: BrokerClient, name: str) -> None:
