@@ -156,19 +156,16 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     most a third of the letters.
     """
     typed = word.lower().lstrip("-")[:_LONGEST]
-    best, least = None, _LONGEST
+    best, least = None, _LONGEST + 1
     for name in known:
         meant = name.lower().lstrip("-")
-        longer = max(len(typed), len(meant))
+        shorter, longer = sorted((len(typed), len(meant)))
         begins = meant.startswith(typed) or typed.startswith(meant)
-        if begins and min(len(typed), len(meant)) >= 3:
-            apart = 1
-        elif abs(len(typed) - len(meant)) > longer // 3:
-            continue
-        else:
-            apart = _slips(typed, meant)
-            if apart > longer // 3:
+        apart = _slips(typed, meant) if longer - shorter <= longer // 3 else _LONGEST
+        if apart > longer // 3:
+            if not begins or shorter < 3:
                 continue
+            apart = longer  # what slips explain is nearer
         if apart < least:
             best, least = name, apart
     return best
