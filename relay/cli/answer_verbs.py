@@ -10,9 +10,10 @@ from relay.cli import output, table
 from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, RelayError, UsageError
+from relay.core.paths import Home
 from relay.core.processes import wrapped
 from relay.core.visible import cells, cut, visible, without_gaps
-from relay.protocol.agent_ops import AGENTS, ASK
+from relay.protocol.agent_ops import AGENTS, ASK, AgentRow
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item, is_yes_or_no
 
 TYPE_CHECKING = False
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0
 #: Seconds that an answer may take until it is typed.
 _TYPING = 50.0
+#: Seconds that a session may take to be back, and between two looks: that has no event.
+_BACK, _LOOK = 20.0, 0.1
 #: What each line of an agent's own words begins with, so that none looks like a line of relay's.
 _QUOTED = "  | "
 #: Columns that a line of them keeps, however narrow the terminal is.
@@ -283,22 +286,58 @@ def answer_verb(options: Options) -> int:
 
 
 def reload_verb(options: Options) -> int:
-    """``relay reload``: 0 once the sessions have ended; their pumps start the next ones."""
+    """``relay reload``: 0 once the next sessions are there."""
+    home = Home.from_env()
+    rows = {row["name"].lower(): row for row in request(AGENTS)["agents"]}
     names = options.names
     if options.all:
-        names = [row["name"] for row in request(AGENTS)["agents"] if row["pid"] is not None]
+        names = [row["name"] for row in rows.values() if row["pid"] is not None]
     elif not names:
         raise UsageError("say which agents to reload", hint="relay reload NAME, or --all")
+    worst = 0
     for name in names:
         try:
-            ask(name, "reload", {})
+            _reload(home, name, rows.get(name.lower()))
         except RelayError as error:
-            if error.code != "session_gone":
+            if len(names) == 1:
                 raise
+            output.note(f"relay: {error.line}")
+            worst = error.exit_status
+            continue
         output.note(f"{name} goes on, with the configuration and the relay that are there now")
     if not names:
         output.note("no agent runs")
-    return 0
+    return worst
+
+
+def _reload(home: Home, name: str, row: AgentRow | None) -> None:
+    """Have the next session take over. Raises RelayError, with the session as it was."""
+    from relay.config.trust import NEW, TRUSTED, candidates  # most of these verbs do without
+
+    there = row is not None and row["pid"] is not None
+    for file in candidates(home, row["cwd"]) if row and row["cwd"] else ():
+        if file.state not in (TRUSTED, NEW):  # the next session would have no configuration
+            raise RelayError(file.notice, hint=f"{name} keeps the configuration that it has")
+    if there:
+        _wait_for_session(name)
+    try:
+        ask(name, "reload", {})
+    except RelayError as error:
+        if error.code != "session_gone":
+            raise
+    _wait_for_session(name)
+
+
+def _wait_for_session(name: str) -> None:
+    end = time.monotonic() + _BACK
+    while True:
+        try:
+            ask(name, "screen", {})
+            return
+        except RelayError as error:
+            if error.code not in ("no_session", "session_gone") or time.monotonic() > end:
+                raise
+        time.sleep(_LOOK)
 
 
 def interrupt_verb(options: Options) -> int:

@@ -169,7 +169,7 @@ def run_trust(args: Options) -> int:
         output.note(f"! {line}")
     if UNKNOWN in found.patterns:
         output.note(f"! {_UNTOLD if trusted else _UNREAD}")
-    if is_new:
+    if is_new and not door.file_of_feature(file):
         _tell_of_agents(home, file)
     if args.show and not trusted:
         output.note(f"To let it run: relay trust {shlex.quote(file.path)}")

@@ -123,6 +123,10 @@ def test_an_agent_that_runs_uses_a_changed_configuration_once_it_is_reloaded(
         relay("reload", "Bob")
         relay("send", "Bob", "at last?")
         bob.wait_for("GOT Relay notice .*: the second one")
+        file.write_text("a mistake of a moment\n")
+        relay("reload", "Bob", status=1)  # it keeps what it has
+        relay("send", "Bob", "still?")
+        bob.wait_for("still.*GOT Relay notice .*: the second one")
         assert relay("reload", "Nobody", status=3)
 
 

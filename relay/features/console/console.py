@@ -434,6 +434,9 @@ class FullScreen:
             state.say("read it to its end first: PgDn", failed=True)
             # A choice is typed again after that; more than one is not.
             return not state.is_choice(buffer.text)
+        if state.answering in state.items and not buffer.text.strip():
+            state.say("choose an answer first, or type it", failed=True)
+            return False
         try:
             asked = read(buffer.text, state, self._verbs)
         except RelayError as error:
