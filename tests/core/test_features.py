@@ -51,8 +51,8 @@ def test_the_package_has_the_names_of_its_features_too() -> None:
 
 
 def test_what_cannot_be_loaded_is_said_each_time(packages: Path) -> None:
-    install(packages, "loud_feature", "horn", "raise OSError('no disk')\n")
-    (packages / "loud_feature" / "__init__.py").write_text("PUBLIC = {'honk': ('horn', 'honk')}\n")
+    install(packages, "horn_feature", "horn", "raise OSError('no disk')\n")
+    (packages / "horn_feature" / "__init__.py").write_text("PUBLIC = {'honk': ('horn', 'honk')}\n")
     for _ in range(2):
         with pytest.raises(OSError, match="no disk"):
             features.named("PUBLIC", "honk")
