@@ -56,6 +56,7 @@ def test_ask_prints_the_answer_or_says_why_there_is_none(relay: Run, broker_home
             cy.request(AGENT_STATE, state="blocked", reason="asks to use Bash")
             assert process.stderr is not None
             assert process.stderr.readline() == "Cy: blocked (asks to use Bash)\n"
+            assert "relay answer Cy CHOICE answers it" in process.stderr.readline()
             cy.request(TURN, ids=[id_], **ENDED)
             assert ended(process) == (0, "Bob:\nIt is 42.\nCy:\nIt is 42.\n", "")
         # The answers stand below the question wherever that is read again.
