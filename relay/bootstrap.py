@@ -184,8 +184,9 @@ def set_up(extras: set[str]) -> None:
 def starts(program: Path) -> bool:
     """Whether a program can be run."""
     try:
-        return subprocess.run([program, "--version"], capture_output=True).returncode == 0
-    except OSError:
+        done = subprocess.run([program, "--version"], capture_output=True, timeout=60)
+        return done.returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
         return False
 
 

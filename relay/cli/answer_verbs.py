@@ -304,7 +304,7 @@ def reload_verb(options: Options) -> int:
             output.note(f"relay: {error.line}")
             worst = error.exit_status
             continue
-        output.note(f"{name} goes on, with the configuration and the relay that are there now")
+        output.note(f"{name} keeps running, with the current configuration")
     if not names:
         output.note("no agent runs")
     return worst
@@ -317,7 +317,7 @@ def _reload(home: Home, name: str, row: AgentRow | None) -> None:
     there = row is not None and row["pid"] is not None
     for file in candidates(home, row["cwd"]) if row and row["cwd"] else ():
         if file.state not in (TRUSTED, NEW):  # the next session would have no configuration
-            raise RelayError(file.notice, hint=f"{name} keeps the configuration that it has")
+            raise RelayError(file.notice, hint=f"until then {name} keeps the configuration it has")
     if there:
         _wait_for_session(name)
     try:

@@ -32,7 +32,7 @@ VERBS = {
     "transcript": ("answer_verbs", "print what an agent was asked and said in its last turns"),
     "items": ("answer_verbs", "list what waits for you: questions, approvals, held messages"),
     "answer": ("answer_verbs", "answer what waits for you: with a choice, yes or no"),
-    "reload": ("answer_verbs", "let an agent that runs use the newest configuration"),
+    "reload": ("answer_verbs", "let running agents use a newly trusted configuration"),
     "interrupt": ("answer_verbs", "stop the turn that an agent is in"),
     "agents": ("status", "list the agents: those that run, and those that have ended"),
     "status": ("status", "show how the agents and the broker are, and what is wrong"),

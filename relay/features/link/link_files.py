@@ -116,7 +116,7 @@ class LinkFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether this machine is in a link already."""
+        """Whether this machine is in a link."""
         return self._link.exists()
 
     def read(self) -> Link:
