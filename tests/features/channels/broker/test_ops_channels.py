@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from relay.broker.client import BrokerClient, connect
+from relay.config import names
 from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.paths import Home
@@ -46,6 +47,7 @@ def news(agent: BrokerClient) -> str:
 
 def test_a_channel_reaches_its_members_and_survives_a_kill_of_the_broker(home: Home) -> None:
     stop_broker(home)
+    claim = names.claim(home, "Bob", "bash", "run-Bob")  # Bob's run goes on without the broker
     with start(home, "Al", join=["build"]) as al, start(home, "Bob") as bob, connect(home) as me:
         assert bob.request(CHANNEL_JOIN, channel="#Build")["members"] == ["Al", "Bob"]
         me.request(CHANNEL_JOIN, channel="build")
@@ -78,6 +80,7 @@ def test_a_channel_reaches_its_members_and_survives_a_kill_of_the_broker(home: H
     assert sent(al, "#void") == [("#void", "failed")]  # an agent is told, and goes on
     for client in (me, al):
         client.close()
+    claim.release()
 
 
 def test_a_role_reaches_who_has_it_and_runs_and_a_name_wins(home: Home) -> None:

@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 import pytest
 
 from relay.broker.client import BrokerClient, connect
+from relay.config import names
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
@@ -86,11 +87,13 @@ class Atlas(threading.Thread):
 @pytest.fixture
 def atlas(home: Home) -> Iterator[Atlas]:
     home.create()
+    claim = names.claim(home, "atlas", "bash", "run-1")  # its run outlives every broker
     with closing(connect(home)):
         thread = Atlas(home)
         thread.start()
     yield thread
     thread.stop()
+    claim.release()
 
 
 def test_a_broker_killed_at_any_moment_loses_no_dispatch_and_answers_none_twice(
