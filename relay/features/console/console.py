@@ -43,6 +43,7 @@ from prompt_toolkit.styles import Style
 from relay.cli.output import only_ascii
 from relay.core.errors import RelayError
 from relay.core.visible import visible, visible_lines
+from relay.features.console.console_input import ConsoleInput
 from relay.features.console.console_link import ConsoleLink
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import ASCII, UNICODE, Painted, paint
@@ -193,6 +194,7 @@ class FullScreen:
             Layout(body, focused_element=prompt),
             key_bindings=self._keys(),
             style=STYLE,
+            input=ConsoleInput(sys.stdin),
             full_screen=True,
             mouse_support=True,
             enable_page_navigation_bindings=False,
@@ -207,7 +209,8 @@ class FullScreen:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._leave)
-        loop.add_signal_handler(signal.SIGINT, lambda: None)  # it is for a verb that runs
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            loop.add_signal_handler(number, lambda: None)  # it is for a verb that runs
         loop.set_exception_handler(self._failed)
         await self._link.start()
         side = [
