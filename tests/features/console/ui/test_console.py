@@ -106,8 +106,8 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_match(r"to Bob> q")
         console.type(ESC + "?")
         console.wait_for("q Enter    leave")
-        console.type(ESC)
-        console.wait_match("to Bob>$")
+        console.type("q")
+        console.wait_match(r"── traffic(.*\n)*to Bob>$")
 
         # ":" begins a command, as "/" does, and Esc takes it back. Enter and a click open an agent.
         console.type(":scr")
@@ -147,6 +147,12 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_match("to Bob> no problem$")
         console.type(CTRL_C + CTRL_R + DOWN + DOWN)
         console.wait_match(r"> no  (.*\n)*answer Bob> no$")
+        console.type(DOWN + "\x1b[A")
+        console.wait_match(r"answer Bob> yes$")
+        # A click chooses, too; on the choice that is chosen it answers.
+        row = next(n for n, line in enumerate(console.lines(), 1) if "  no  " in line)
+        console.type(click(column=40, row=row))
+        console.wait_match(r"answer Bob> no$")
         console.type(" not on a Friday\r")
         asks.join(20)
         assert (decided[0]["granted"], decided[0]["note"]) == (False, "not on a Friday")

@@ -183,14 +183,24 @@ def test_what_a_click_chooses_is_what_stands_there(
     state: ConsoleState, size: tuple[int, int]
 ) -> None:
     state.apply([{"what": "agent", **agent(f"W{n}")} for n in range(40)])
-    painted = paint(state, *size, NOW)
-    for row, columns, name, id_ in painted.places:
-        text = "".join(piece for _, piece in painted.rows[row])
-        asks = text.startswith("? ") and state.items[id_]["agent"] in text if id_ else True
-        assert asks and columns <= size[0]
-        if name and not text.startswith("   "):
-            assert text[1:].startswith(name)
-    assert {"Bob", "q-1"} <= {part for *_, name, id_ in painted.places for part in (name, id_)}
+
+    def chosen(text: str) -> set[tuple[str, str]]:
+        """What clicks on a text choose, wherever it stands."""
+        painted = paint(state, *size, NOW)
+        lines = ["".join(piece for _, piece in row) for row in painted.rows]
+        at = [
+            (columns_of(line[: line.index(text)]), n)
+            for n, line in enumerate(lines)
+            if text in line
+        ]
+        return {painted.link_at(*one) for one in at}
+
+    assert chosen("▸Bob") == {("agent", "Bob")} and chosen("? Bob asks") == {("item", "q-1")}
+    assert chosen("W1 ") <= {("agent", "W1")} and chosen("traffic") == {("", "")}
+    assert chosen("Alice → Bob") <= {("", "")}
+    state.answer("q-1")
+    assert chosen("1  Yes") == {("choice", "1")} and chosen("2  No") == {("choice", "2")}
+    assert chosen("Do you want") == {("", "")} == chosen("Enter answers")
 
 
 def test_of_a_question_whose_beginning_may_be_missing_the_end_is_listed(
