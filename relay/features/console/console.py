@@ -375,6 +375,8 @@ class FullScreen:
         elif not self._state.answering:
             self._state.choose(step, time.time_ns() // 1_000_000)
             self._state.say("")
+        elif not self._panes.painted.read:
+            self._turn(-step)  # what is asked is read before it is answered
         elif choice := self._state.choice(self._buffer.text, step):
             self._write(choice)
 
@@ -432,8 +434,11 @@ class FullScreen:
         item = state.answering
         self._link.read(self._panes.painted.seen)
         state.say("")
-        answers = state.answering and buffer.text and not self._names_something()
-        if answers and not self._panes.painted.at_end[0]:
+        answers = state.answering and not self._names_something()
+        if answers and not self._panes.painted.read:
+            if not buffer.text:
+                self._turn(-1)
+                return False
             state.say("read it to its end first: PgDn", failed=True)
             # A choice is typed again after that; more than one is not.
             return not state.is_choice(buffer.text)

@@ -43,6 +43,8 @@ Row = list[tuple[str, str]]
 
 #: In the style of a piece: a click on it chooses something. Its number follows.
 _LINK = "class:link-"
+#: The style of the choice that is typed, or that has the focus.
+_MARKED = "class:chosen"
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
 _BRIGHT = ("brightblack", *(f"bright{name}" for name in _COLOURS[1:7]), "white")
 
@@ -111,7 +113,8 @@ ASCII = Signs("+", ">", "~", ".", "=", "x", "->", ">", "-", "|", "~", "|")
 class Painted:
     """The screen above the prompt. ``seen``: the ids of messages to the person that stand on it;
     ``at_end``: whether there is nothing more to scroll to, down and up; ``links``: what a click
-    chooses, see ``link_at``; ``pan_max`` and ``lift_max``: columns and rows of the agent's screen
+    chooses, see ``link_at``; ``read``: whether an item's words stand there to their end, or were
+    scrolled away; ``pan_max`` and ``lift_max``: columns and rows of the agent's screen
     that the pane has no room for; ``page_rows``: rows of a page of the help or of an item, 0 where
     there are no pages."""
 
@@ -119,6 +122,7 @@ class Painted:
     seen: tuple[str, ...]
     at_end: tuple[bool, bool]
     links: tuple[tuple[str, str], ...]
+    read: bool = True
     pan_max: int = 0
     lift_max: int = 0
     page_rows: int = 0
@@ -168,6 +172,7 @@ class _View:
         self.zone = zone
         self.seen: list[str] = []
         self.at_end = (False, True)
+        self.read = True
         self.pan_max = self.lift_max = self.page_rows = 0
         self.links: list[tuple[str, str]] = []
         #: Stands for the older of many messages in a row between the same two that do not go on.
@@ -178,7 +183,9 @@ class _View:
         state = self.state
         items = [] if state.answering in state.items or state.beside == "help" else self._items()
         bottom = self._bottom()
-        room = max(1, self.height - 1 - len(items) - len(bottom))
+        tiny = state.answering in state.items and self.height <= LOW // 2
+        head = [] if tiny else [self._header()]
+        room = max(1, self.height - len(head) - len(items) - len(bottom))
         if self.state.beside == "help":
             middle = self._help(room)
         elif room < LOW and (beside := self._beside(self.width)) is not None:
@@ -188,10 +195,10 @@ class _View:
             middle = self._wide(room)
         else:
             middle = self._narrow(room)
-        rows = [self._header(), *middle[:room], *items, *bottom]
+        rows = [*head, *middle[:room], *items, *bottom]
         seen, links = tuple(self.seen), tuple(self.links)
         hidden = self.pan_max, self.lift_max, self.page_rows
-        return Painted(rows[: self.height], seen, self.at_end, links, *hidden)
+        return Painted(rows[: self.height], seen, self.at_end, links, self.read, *hidden)
 
     def _linked(self, rows: list[Row], kind: str, name: str) -> list[Row]:
         """The rows, on which a click chooses this."""
@@ -489,7 +496,7 @@ class _View:
             asked, choices, how = item_texts(item, self.now_ms, width, state.typed, self.signs)
             rows: list[Row] = [[("", text)] for text in asked]
             for key, texts in choices:
-                style = "class:chosen" if texts[0].startswith(">") else ""
+                style = _MARKED if texts[0].startswith(">") else ""
                 rows += self._linked([[(style, text)] for text in texts], "choice", key)
             rows += [[("class:hint", text)] for text in how]
             return who_asks(item), rows, len(rows) - len(asked)
@@ -529,17 +536,24 @@ class _View:
             self.lift_max = max(0, len(rows) - height)
             last = len(rows) - min(self.state.lift, self.lift_max)
             return rows[max(0, last - height) : last]
-        if height < 2:
-            return rows[-height:]
+        words, end = rows[:-kept], rows[-kept:]
         if kept >= height - 1:
-            kept = 0  # the choices are paged, too
-        text, end = rows[: len(rows) - kept], rows[len(rows) - kept :]
-        room = self.page_rows = height - kept - 1
-        first = min(self.state.page, len(text) - room)
-        left = len(text) - room - first
+            # The choices are paged, too. Once all is read, the one that is typed is in sight.
+            pages, end = [row for row in rows if "".join(text for _, text in row).strip()], []
+            words = [row for row in pages if not any(row is one for one in rows[-kept:])]
+        else:
+            pages = words
+        room = self.page_rows = max(1, height - len(end) - 1)
+        first = max(0, min(self.state.page, len(pages) - room))
+        self.read = first + room >= len(words)
+        mark = next((n for n, row in enumerate(pages) if _MARKED in row[0][0]), 0)
+        if self.read and self.state.typed and mark and not first <= mark < first + room:
+            first = min(mark, len(pages) - room)
+        left = max(0, len(pages) - room - first)
         self.at_end = (left == 0, first == 0)
-        more = f"  PgDn: {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
-        return [*text[first : first + room], [("class:dim", more)], *end]
+        down = "Dn" if self.signs is ASCII else "↓"
+        more = f"  {down} {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
+        return [*pages[first : first + room], [("class:dim", more)], *end][:height]
 
     def _help(self, room: int) -> list[Row]:
         texts = help_texts(self.signs)
