@@ -113,7 +113,7 @@ def test_what_is_held_between_two_is_one_item(broker_home: Home, relay: Run) -> 
         assert json.loads(relay("items", "--json").stdout) == []
         assert json.loads(relay("answer", "--all", "no", "--json").stdout) == []
         choices = [{"key": "1", "label": "Yes"}, {"key": "2", "label": "Yes, always"}]
-        question = {"id": "q-1", "what": "Go?", "choices": choices, "chosen": 0, "since_ms": 1}
+        question: Any = {"id": "q-1", "what": "Go?", "choices": choices, "chosen": 0, "since_ms": 1}
         bob.request(AGENT_STATE, state="blocked", reason="asks", question=question)
         none = relay("answer", "--all", "yes")
         why = "left out 1 (Bob): it has choices of its own; answer each by itself: relay items\n"
