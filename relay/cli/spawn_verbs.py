@@ -16,6 +16,7 @@ from relay.cli.progress import Rows, starting
 from relay.cli.verbs import verb
 from relay.cli.wrap import add_agent_options, check_writable
 from relay.config import names
+from relay.config.manifest import notices
 from relay.config.spawned_agents import FLAGS, OPTIONS, Spawn, record_of, spawned
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home, working_folder
@@ -99,6 +100,8 @@ def spawn_verb(options: Any) -> int:
                 words += [f"--{option}", os.path.abspath(value) if option in _PATHS else value]
     cwd = os.path.abspath(options.cwd or working_folder())
     wanted = Spawn(options.name, options.command, cwd, tuple(words))
+    for line in notices(home, cwd, options.config):
+        output.note(f"relay: {line}")
     wait = None if options.no_wait else READY
     with Rows(sys.stderr, {wanted.name: "starting"}, wanted=sys.stderr.isatty()):
         made = spawn(home, wanted, wait=wait, **output.speaker())

@@ -158,6 +158,14 @@ def test_what_confines_it_is_kept_with_places_as_from_here(
         verbs("spawn", "Bob", "--write", "a", "--", "claude")
 
 
+def test_a_configuration_that_does_not_apply_is_named_at_the_start(
+    started: list[Spawn], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "relay.config.py").write_text("config = {}\n")
+    verbs("spawn", "Bob", "--cwd", str(tmp_path), "--", "claude")
+    assert f"relay: {tmp_path}/relay.config.py is not trusted" in capsys.readouterr().err
+
+
 def test_in_a_script_the_end_of_an_agent_in_a_terminal_says_what_to_add(
     started: list[Spawn],
 ) -> None:
