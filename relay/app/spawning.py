@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from relay.agents.headless import HeadlessForm
 from relay.agents.launch import PLANNERS
 from relay.agents.profile import find_profile
-from relay.broker.client import connect
+from relay.broker.client import connect, no_agent
 from relay.config import names
 from relay.config.spawned_agents import (
     FLAGS,
@@ -232,7 +232,7 @@ def release(home: Home, name: str, *, now: bool = False) -> str:
     pump = names.holder(home, name)
     if pump is None:
         ended(home, name, "released")
-        raise NotFound(f"no agent called {name} is running", hint="relay agents lists them")
+        raise no_agent(home, name, runs=True)
     if not pump or names.has_other_numbers(home, name):
         raise RelayError(
             f"relay cannot tell which process {name} is", hint="end it in its terminal"
@@ -326,7 +326,7 @@ def _wrapped(home: Home, name: str) -> Json:
     options of ``relay wrap`` are not known, but for its roles."""
     row = _row(home, name)
     if row is None or not row["command"]:
-        raise NotFound(f"no agent called {name} is known", hint="relay agents lists them")
+        raise no_agent(home, name)
     if row["state"] != AgentState.GONE:
         raise NotFound(f"{row['name']} is running", hint="relay agents")
     try:

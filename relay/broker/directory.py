@@ -347,7 +347,7 @@ class Directory:
         hint = f"did you mean {' or '.join(guesses)}?" if guesses else "relay agents lists them"
         return NotFound(
             f"nobody is called {name}",
-            hint=f"{hint}; you are {self.owner}",
+            hint=f"{hint} (you are {self.owner})",
             details={"did_you_mean": guesses},
         )
 
