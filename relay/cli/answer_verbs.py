@@ -14,7 +14,7 @@ from relay.core.paths import Home
 from relay.core.processes import wrapped
 from relay.core.visible import cells, cut, visible, without_gaps
 from relay.protocol.agent_ops import AGENTS, ASK, AgentRow
-from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item, is_yes_or_no
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item, is_yes_or_no, left_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def add(verbs: Parser) -> None:
     answer.add_argument(
         "--all",
         action="store_true",
-        help="all that take yes or no; with names, all questions of these agents",
+        help="all approvals and held messages (not questions on screens: their choices are the"
+        " agents'); with names, those of these agents",
     )
     answer.add_argument(
         "--held",
@@ -255,12 +256,15 @@ def answer_verb(options: Options) -> int:
         raise UsageError("the choice comes last", hint="use --note TEXT for a remark")
     single = len(names) == 1 and not several
     answers: list[Any] = []
+    left: list[Item] = []
     more = True
     while more:  # one answer lists a limited number
         which, more = names, False
         if several:
             listed = request_at(machine, ITEMS, **output.speaker())
-            which = _ids_of_all(options, names, listed["rows"])
+            wanted = _of_all(options, names, listed["rows"])
+            left = [] if options.held else [one for one in wanted if not is_yes_or_no(one)]
+            which = [one["id"] for one in wanted if one not in left]
             more = bool(which and listed["more"])
         if which:
             said = request_at(
@@ -280,7 +284,9 @@ def answer_verb(options: Options) -> int:
         return 0
     for one in answers:
         _tell_answer(one, "" if single else f"{one['item']['id'][-8:]}  ")
-    if not answers:
+    if why := left_out(_elsewhere(one, machine) for one in left):
+        output.note(f"{visible(why)}; answer each by itself: relay items")
+    elif not answers:
         output.note("nothing is held" if options.held else "nothing asks for yes or no")
     return 0
 
@@ -369,17 +375,17 @@ def _elsewhere(item: Item, machine: str) -> Item:
     return {**item, "agent": f"{item['agent']}@{machine}"} if machine else item
 
 
-def _ids_of_all(options: Options, names: list[str], rows: list[Item]) -> list[str]:
-    """What asks for yes or no, of these agents or of all; ``--held``: only held messages."""
+def _of_all(options: Options, names: list[str], rows: list[Item]) -> list[Item]:
+    """What waits, of these agents or of all; ``--held``: only held messages."""
     lower = {name.lower() for name in names}
-    ids = []
+    items = []
     for item in rows:
         to = (item.get("details") or {}).get("to") or () if item["kind"] == "held" else ()
         between = {item["agent"].lower(), *(one.lower() for one in to)}
-        wanted = item["kind"] == "held" if options.held else is_yes_or_no(item)
+        wanted = item["kind"] == "held" or not options.held
         if wanted and (not lower or lower & between):
-            ids.append(item["id"])
-    return ids
+            items.append(item)
+    return items
 
 
 def ask(name: str, kind: str, asked: Json, patience: float = _PATIENCE) -> Json:

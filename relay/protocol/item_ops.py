@@ -94,3 +94,14 @@ def is_yes_or_no(item: Mapping[str, Any]) -> bool:
     """Whether it asks for yes or no, so that several of its kind can be answered at once."""
     keys = [one["key"] for one in item["choices"]]
     return keys[:2] == ["yes", "no"] and keys[2:] in ([], ["always"])
+
+
+def left_out(items: Iterable[Mapping[str, Any]]) -> str:
+    """What an answer to everything that asks for yes or no leaves out, and why; "" for nothing.
+
+    A dialog's choices are the agent's own words: its first yes may say more than yes.
+    """
+    names = [str(item["agent"]) for item in items if not is_yes_or_no(item)]
+    shown = ", ".join(dict.fromkeys(names[:5])) + (" …" if len(names) > 5 else "")
+    own = "it has choices of its own" if len(names) == 1 else "they have choices of their own"
+    return f"left out {len(names)} ({shown}): {own}" if names else ""

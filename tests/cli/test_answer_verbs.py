@@ -22,6 +22,7 @@ from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.governance.ops import APPROVAL_ASK
+from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
 from relay.protocol.message_ops import SEND
 from tests.broker.support import Json, register
@@ -111,6 +112,12 @@ def test_what_is_held_between_two_is_one_item(broker_home: Home, relay: Run) -> 
         assert "Bob: refuse all (2 messages)\n" in relay("answer", "--all", "bob", "no").stdout
         assert json.loads(relay("items", "--json").stdout) == []
         assert json.loads(relay("answer", "--all", "no", "--json").stdout) == []
+        choices = [{"key": "1", "label": "Yes"}, {"key": "2", "label": "Yes, always"}]
+        question: Any = {"id": "q-1", "what": "Go?", "choices": choices, "chosen": 0, "since_ms": 1}
+        bob.request(AGENT_STATE, state="blocked", reason="asks", question=question)
+        none = relay("answer", "--all", "yes")
+        why = "left out 1 (Bob): it has choices of its own; answer each by itself: relay items\n"
+        assert (none.stdout, none.stderr) == ("", why)
         for id_, word in ((last, "allowed"), (other["id"], "refused")):
             shown = json.loads(relay("show", id_, "--json").stdout)
             who = rf"{word} by {owner_name()}, .*\(pid {os.getpid()}\)"

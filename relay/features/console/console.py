@@ -43,6 +43,7 @@ from prompt_toolkit.styles import Style
 from relay.cli.output import only_ascii
 from relay.core.errors import RelayError
 from relay.core.visible import visible, visible_lines
+from relay.features.console.console_input import ConsoleInput
 from relay.features.console.console_link import ConsoleLink
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import ASCII, UNICODE, Painted, paint
@@ -103,8 +104,9 @@ STYLE = Style.from_dict(
 class _Panes(UIControl):
     """Everything above the prompt."""
 
-    def __init__(self, state: ConsoleState) -> None:
+    def __init__(self, state: ConsoleState, line: Buffer) -> None:
         self._state = state
+        self._line = line
         self._signs = ASCII if only_ascii() else UNICODE
         self.painted = Painted([], (), (True, True), ())
         self.height = 0
@@ -131,22 +133,28 @@ class _Panes(UIControl):
 
     def mouse_handler(self, mouse_event: MouseEvent) -> NotImplementedOrNone:
         """The wheel scrolls: without this a terminal makes arrows of it, which choose an agent. A
-        click chooses an agent, and opens the one that is chosen, or an item."""
+        click chooses an agent or a choice, and a second one opens or answers; on an item it opens
+        it."""
         if way := _WHEEL.get(mouse_event.event_type):
             self.scroll(way, WHEEL_ROWS)
             return None
         if mouse_event.event_type is not MouseEventType.MOUSE_UP:
             return NotImplemented
-        at = mouse_event.position
-        for row, columns, agent, item in self.painted.places:
-            if at.y != row or at.x >= columns:
-                continue
-            if item in self._state.items and not self._state.answering and not self._state.typed:
-                self._state.answer(item)
-            elif agent == self._state.chosen:
-                self._state.open_chosen()
-            elif agent in self._state.agents:
-                self._state.chosen = agent
+        state, line = self._state, self._line
+        item = state.answering
+        match self.painted.link_at(mouse_event.position.x, mouse_event.position.y):
+            case "choice", key if line.text == key:
+                line.validate_and_handle()
+            case "choice", key if not line.text or state.is_choice(line.text):
+                line.document = Document(key)
+            case "item", id_ if id_ in state.items:
+                state.answer(id_)
+            case "agent", name if name == state.chosen:
+                state.open_chosen()
+            case "agent", name if name in state.agents:
+                state.chosen = name
+        if item != state.answering:
+            _put_away(line, state)
         return None
 
 
@@ -172,7 +180,6 @@ class FullScreen:
         self._verbs = verbs
         self._command = command
         self._link = ConsoleLink(watching, state, self._changed)
-        self._panes = _Panes(state)
         self._news = asyncio.Event()
         self._fault: BaseException | None = None
         self._draft = ""  # of a message, while a command is typed
@@ -185,6 +192,7 @@ class FullScreen:
             on_text_changed=self._typed,
             multiline=False,
         )
+        self._panes = _Panes(state, self._buffer)
         line = BufferControl(self._buffer, [BeforeInput(self._label, "class:prompt")])
         prompt = Window(line, dont_extend_height=True, wrap_lines=True)
         menu = Float(CompletionsMenu(max_height=8), xcursor=True, ycursor=True)
@@ -193,6 +201,7 @@ class FullScreen:
             Layout(body, focused_element=prompt),
             key_bindings=self._keys(),
             style=STYLE,
+            input=ConsoleInput(sys.stdin),
             full_screen=True,
             mouse_support=True,
             enable_page_navigation_bindings=False,
@@ -207,7 +216,8 @@ class FullScreen:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._leave)
-        loop.add_signal_handler(signal.SIGINT, lambda: None)  # it is for a verb that runs
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            loop.add_signal_handler(number, lambda: None)  # it is for a verb that runs
         loop.set_exception_handler(self._failed)
         await self._link.start()
         side = [
@@ -259,7 +269,7 @@ class FullScreen:
             state.unsent = ""
             over = state.answering and state.answering not in state.items
             if over and self._buffer.text and not self._names_something():
-                self._put_away()  # it answers nothing any more
+                _put_away(self._buffer, state)  # it answers nothing any more
             self._app.invalidate()
         else:
             self._news.set()
@@ -319,9 +329,7 @@ class FullScreen:
                     item = state.answering
                     do()
                     if item != state.answering:
-                        # What was typed for it must reach neither the next one nor an agent, and
-                        # no message be an answer. ^P brings it back.
-                        self._put_away()
+                        _put_away(self._buffer, state)
 
                 for name in names:
                     keys.add(name, eager=True)(pressed)
@@ -338,6 +346,8 @@ class FullScreen:
         key("f1")(lambda: self._local(OwnVerb("help")))
         empty = Condition(lambda: not self._buffer.text)
         keys.add("?", eager=True, filter=empty)(lambda event: self._local(OwnVerb("help")))
+        helps = Condition(lambda: not self._buffer.text and state.beside == "help")
+        keys.add("q", eager=True, filter=helps)(lambda event: self._local(OwnVerb("help")))
         command = Condition(lambda: not self._buffer.text and not state.answering)
         keys.add(":", eager=True, filter=command)(lambda event: self._buffer.insert_text("/"))
         shown = Condition(lambda: not self._buffer.text and state.beside == "screen")
@@ -360,24 +370,19 @@ class FullScreen:
                 self._buffer.complete_next()
             else:
                 self._buffer.complete_previous()
+        elif self._state.beside == "help":
+            self._panes.scroll(-step, 1)
         elif not self._state.answering:
             self._state.choose(step, time.time_ns() // 1_000_000)
             self._state.say("")
+        elif not self._panes.painted.read:
+            self._turn(-step)  # what is asked is read before it is answered
         elif choice := self._state.choice(self._buffer.text, step):
             self._write(choice)
 
     def _turn(self, way: int) -> None:
         self._state.say("")  # such as that there is more to read; it takes room
         self._panes.scroll(way, self._panes.painted.page_rows or self._panes.height // 2)
-
-    def _put_away(self) -> None:
-        """Empty the prompt; ^P brings back what stood there."""
-        self._buffer.append_to_history()
-        self._empty()
-
-    def _empty(self) -> None:
-        self._buffer.reset()  # without a word to ``_typed``
-        self._state.typed = ""
 
     def _begin(self, command: str) -> None:
         """Begin a command; a message that is being typed comes back after it."""
@@ -414,7 +419,7 @@ class FullScreen:
         if self._buffer.text.startswith(_CHOOSING):
             self._stop_choosing()
         elif self._buffer.text:
-            self._empty()
+            _empty(self._buffer, self._state)
         else:
             self._leave()
 
@@ -429,8 +434,11 @@ class FullScreen:
         item = state.answering
         self._link.read(self._panes.painted.seen)
         state.say("")
-        answers = state.answering and buffer.text and not self._names_something()
-        if answers and not self._panes.painted.at_end[0]:
+        answers = state.answering and not self._names_something()
+        if answers and not self._panes.painted.read:
+            if not buffer.text:
+                self._turn(-1)
+                return False
             state.say("read it to its end first: PgDn", failed=True)
             # A choice is typed again after that; more than one is not.
             return not state.is_choice(buffer.text)
@@ -517,6 +525,18 @@ class FullScreen:
                 sys.stdout.write("\n-- Enter: back to the console --")
                 sys.stdout.flush()
                 await _typed_line()
+
+
+def _put_away(line: Buffer, state: ConsoleState) -> None:
+    """Empty the prompt, as another item is answered, or none: what was typed for one must reach
+    neither the next one nor an agent, and no message be an answer. ^P brings it back."""
+    line.append_to_history()
+    _empty(line, state)
+
+
+def _empty(line: Buffer, state: ConsoleState) -> None:
+    line.reset()  # without a word to ``_typed``
+    state.typed = ""
 
 
 async def _typed_line() -> None:

@@ -152,6 +152,7 @@ class ConsoleLink:
                 f"{one['item']['agent']}: {one['choice']['key']} {one['choice']['label']}"
                 for one in answers
             )
+            said += f"; {request.done}" if request.done else ""
         if request.op == CANCEL:
             late = [one["to"] for one in answer["deliveries"] if one["state"] == "seen"]
             said = f"too late: {', '.join(late)} has seen it" if late else said

@@ -490,6 +490,8 @@ class ConsoleState:
         """One step back to the live traffic."""
         if self.answering:
             self.answering = ""
+        elif self.beside == "help":
+            self.beside = ""
         elif self.found is not None:
             self.search("", None)
         elif self.scrolled or self.until is not None:

@@ -41,6 +41,10 @@ ROWS_MAX = COLUMNS_MAX = 1000
 #: Pieces of one row of the screen: (style, text).
 Row = list[tuple[str, str]]
 
+#: In the style of a piece: a click on it chooses something. Its number follows.
+_LINK = "class:link-"
+#: The style of the choice that is typed, or that has the focus.
+_MARKED = "class:chosen"
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
 _BRIGHT = ("brightblack", *(f"bright{name}" for name in _COLOURS[1:7]), "white")
 
@@ -74,7 +78,7 @@ _KEYS_HELP = (
     ("Esc", "back, step by step, to the newest messages"),
     ("q Enter", "leave; agents keep running (^C ^D: empty the line, then leave)"),
     ("^Z", "to the shell; fg comes back"),
-    ("? F1", "this help; ? at an empty line"),
+    ("? F1", "this help (? at an empty line); q, Esc and ? close it"),
 )
 
 
@@ -108,18 +112,34 @@ ASCII = Signs("+", ">", "~", ".", "=", "x", "->", ">", "-", "|", "~", "|")
 @dataclass(frozen=True)
 class Painted:
     """The screen above the prompt. ``seen``: the ids of messages to the person that stand on it;
-    ``at_end``: whether there is nothing more to scroll to, down and up; ``places``: what a click
-    chooses, as (row, its columns from the left, agent's name, item's id); ``pan_max`` and
-    ``lift_max``: columns and rows of the agent's screen that the pane has no room for;
-    ``page_rows``: rows of a page of the help or of an item, 0 where there are no pages."""
+    ``at_end``: whether there is nothing more to scroll to, down and up; ``links``: what a click
+    chooses, see ``link_at``; ``read``: whether an item's words stand there to their end, or were
+    scrolled away; ``pan_max`` and ``lift_max``: columns and rows of the agent's screen
+    that the pane has no room for; ``page_rows``: rows of a page of the help or of an item, 0 where
+    there are no pages."""
 
     rows: list[Row]
     seen: tuple[str, ...]
     at_end: tuple[bool, bool]
-    places: tuple[tuple[int, int, str, str], ...]
+    links: tuple[tuple[str, str], ...]
+    read: bool = True
     pan_max: int = 0
     lift_max: int = 0
     page_rows: int = 0
+
+    def link_at(self, x: int, y: int) -> tuple[str, str]:
+        """What a click chooses there: "agent" and its name, "item" and its id, "choice" and its
+        key; or two "". A link begins with a piece and goes on to its pane's end."""
+        link = "", ""
+        for style, text in self.rows[y] if 0 <= y < len(self.rows) else ():
+            if style == "class:rule":
+                link = "", ""
+            elif _LINK in style:
+                link = self.links[int(style.rpartition(_LINK)[2])]
+            x -= columns_of(text)
+            if x < 0:
+                break
+        return link
 
 
 def paint(
@@ -152,8 +172,9 @@ class _View:
         self.zone = zone
         self.seen: list[str] = []
         self.at_end = (False, True)
+        self.read = True
         self.pan_max = self.lift_max = self.page_rows = 0
-        self.places: list[tuple[int, int, str, str]] = []
+        self.links: list[tuple[str, str]] = []
         #: Stands for the older of many messages in a row between the same two that do not go on.
         text = f"  {signs.more} and others before it (^X shows each)"
         self.earlier: Row = [("class:dim", cut(text, width, ""))]
@@ -162,7 +183,9 @@ class _View:
         state = self.state
         items = [] if state.answering in state.items or state.beside == "help" else self._items()
         bottom = self._bottom()
-        room = max(1, self.height - 1 - len(items) - len(bottom))
+        tiny = state.answering in state.items and self.height <= LOW // 2
+        head = [] if tiny else [self._header()]
+        room = max(1, self.height - len(head) - len(items) - len(bottom))
         if self.state.beside == "help":
             middle = self._help(room)
         elif room < LOW and (beside := self._beside(self.width)) is not None:
@@ -172,13 +195,16 @@ class _View:
             middle = self._wide(room)
         else:
             middle = self._narrow(room)
-        rows = [self._header(), *middle[:room], *items, *bottom]
-        first = 1 + len(middle[:room])
-        for n, id_ in enumerate(list(state.items)[: len(items)]):
-            self.places.append((first + n, self.width, "", id_))
-        seen, places = tuple(self.seen), tuple(self.places)
+        rows = [*head, *middle[:room], *items, *bottom]
+        seen, links = tuple(self.seen), tuple(self.links)
         hidden = self.pan_max, self.lift_max, self.page_rows
-        return Painted(rows[: self.height], seen, self.at_end, places, *hidden)
+        return Painted(rows[: self.height], seen, self.at_end, links, self.read, *hidden)
+
+    def _linked(self, rows: list[Row], kind: str, name: str) -> list[Row]:
+        """The rows, on which a click chooses this."""
+        self.links.append((kind, name))
+        mark = f" {_LINK}{len(self.links) - 1}"
+        return [[(row[0][0] + mark, row[0][1]), *row[1:]] for row in rows if row]
 
     def _clock(self, ms: int) -> str:
         at = ms // 1000 + self.zone
@@ -242,10 +268,11 @@ class _View:
                 tail, room = "", self.width - columns_of(head)
             text = head + self._gist(item["what"], max(1, room)) + tail
             style = "class:item.now" if item["id"] == self.state.answering else "class:item"
-            rows.append([(style, self._cut(text, self.width))])
+            rows += self._linked([[(style, self._cut(text, self.width))]], "item", item["id"])
         left = len(items) - len(rows)
         if left > 0 and most > 1:
-            rows.append([("class:item", f"? and {left} more: ^R, or /items")])
+            more = f"? and {left} more: ^R, or /items"
+            rows += self._linked([[("class:item", more)]], "item", items[len(rows)]["id"])
         return rows
 
     def _gist(self, what: str, room: int) -> str:
@@ -271,7 +298,7 @@ class _View:
         title = [("class:rule", self._rule("agents", left) + self.signs.across)]
         if beside is not None and wide:
             near = right - far - 1
-            names, lines = self._agents(left, room - 1, 2), self._traffic(near, room - 1)
+            names, lines = self._agents(left, room - 1), self._traffic(near, room - 1)
             shown = self._page(beside, room - 1)
             title.append(("class:rule", self._rule(self._title(), near) + self.signs.across))
             title.append(("class:rule", self._rule(beside[0], far)))
@@ -283,10 +310,10 @@ class _View:
         if beside is not None and not beside[2]:
             # A screen is as wide as its agent's terminal: it gets all columns, below both.
             above, below = self._halves(beside, room - 2)
-            panes = (self._agents(left, above, 2), left), (self._traffic(right, above), right)
+            panes = (self._agents(left, above), left), (self._traffic(right, above), right)
             lower = self._filled(self._page(beside, below), below)
             return [title, *self._side_by_side(above, *panes), self._ruled(beside[0]), *lower]
-        names = self._agents(left, room - 1, 2)
+        names = self._agents(left, room - 1)
         if beside is None:
             lines = self._traffic(right, room - 1)
         else:
@@ -303,7 +330,7 @@ class _View:
             lines = self._filled(self._traffic(self.width, above), above)
             shown = self._filled(self._page(beside, below), below)
             return [self._ruled(self._title()), *lines, self._ruled(beside[0]), *shown]
-        names = self._agents(self.width, max(2, room * 2 // 5), 1)
+        names = self._agents(self.width, max(2, room * 2 // 5))
         left = room - len(names) - 1
         lines = self._filled(self._traffic(self.width, left), left)
         return [*names, self._ruled(self._title()), *lines]
@@ -325,10 +352,9 @@ class _View:
             return f"older traffic{of}{newer} (Esc: newest)"
         return f"traffic{of}"
 
-    def _agents(self, width: int, height: int, first: int) -> list[Row]:
-        """The agents, with the chosen one in sight; below, where there is room, those elsewhere.
-        They begin in row ``first`` of the screen."""
-        rows = self._agents_here(width, height, first)
+    def _agents(self, width: int, height: int) -> list[Row]:
+        """The agents, with the chosen one in sight; below, where there is room, those elsewhere."""
+        rows = self._agents_here(width, height)
         far = [self._elsewhere(*one, width) for one in self.state.elsewhere]
         room = height - len(rows) - 1
         if not far or room < 1:
@@ -344,7 +370,7 @@ class _View:
             away += f" {age(self.now_ms - away_ms)}"
         return [("class:dim", self._sides(f" {name}", away, width))]
 
-    def _agents_here(self, width: int, height: int, top: int) -> list[Row]:
+    def _agents_here(self, width: int, height: int) -> list[Row]:
         blocks = [
             (row["name"], self._agent(row, width, height)) for row in self.state.listed(self.now_ms)
         ]
@@ -364,12 +390,13 @@ class _View:
                 last += 1
             while first > 0 and sum(sizes[first - 1 : last]) < height:
                 first -= 1
-        shown = [(name, row) for name, rows in blocks[first:last] for row in rows]
+        shown = [
+            row for name, rows in blocks[first:last] for row in self._linked(rows, "agent", name)
+        ]
         hidden = len(blocks) - (last - first)
         if hidden:
-            shown = [*shown[: height - 1], ("", [("class:dim", f"  {hidden} more")])]
-        self.places += [(top + n, width, name, "") for n, (name, _) in enumerate(shown)]
-        return [row for _, row in shown]
+            shown = [*shown[: height - 1], [("class:dim", f"  {hidden} more")]]
+        return shown
 
     def _agent(self, row: Json, width: int, height: int) -> list[Row]:
         state = visible(str(row["state"]))
@@ -466,9 +493,13 @@ class _View:
         state = self.state
         item = state.items.get(state.answering)
         if item is not None:
-            asked, texts = item_texts(item, self.now_ms, width, state.typed, self.signs)
-            rows: list[Row] = [[("", text)] for text in asked + texts]
-            return who_asks(item), rows, len(texts)
+            asked, choices, how = item_texts(item, self.now_ms, width, state.typed, self.signs)
+            rows: list[Row] = [[("", text)] for text in asked]
+            for key, texts in choices:
+                style = _MARKED if texts[0].startswith(">") else ""
+                rows += self._linked([[(style, text)] for text in texts], "choice", key)
+            rows += [[("class:hint", text)] for text in how]
+            return who_asks(item), rows, len(rows) - len(asked)
         if state.beside == "screen" and state.chosen:
             wide = max(
                 (sum(columns_of(text) for _, text in row) for row in state.screen), default=0
@@ -505,17 +536,24 @@ class _View:
             self.lift_max = max(0, len(rows) - height)
             last = len(rows) - min(self.state.lift, self.lift_max)
             return rows[max(0, last - height) : last]
-        if height < 2:
-            return rows[-height:]
+        words, end = rows[:-kept], rows[-kept:]
         if kept >= height - 1:
-            kept = 0  # the choices are paged, too
-        text, end = rows[: len(rows) - kept], rows[len(rows) - kept :]
-        room = self.page_rows = height - kept - 1
-        first = min(self.state.page, len(text) - room)
-        left = len(text) - room - first
+            # The choices are paged, too. Once all is read, the one that is typed is in sight.
+            pages, end = [row for row in rows if "".join(text for _, text in row).strip()], []
+            words = [row for row in pages if not any(row is one for one in rows[-kept:])]
+        else:
+            pages = words
+        room = self.page_rows = max(1, height - len(end) - 1)
+        first = max(0, min(self.state.page, len(pages) - room))
+        self.read = first + room >= len(words)
+        mark = next((n for n, row in enumerate(pages) if _MARKED in row[0][0]), 0)
+        if self.read and self.state.typed and mark and not first <= mark < first + room:
+            first = min(mark, len(pages) - room)
+        left = max(0, len(pages) - room - first)
         self.at_end = (left == 0, first == 0)
-        more = f"  PgDn: {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
-        return [*text[first : first + room], [("class:dim", more)], *end]
+        down = "Dn" if self.signs is ASCII else "↓"
+        more = f"  {down} {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
+        return [*pages[first : first + room], [("class:dim", more)], *end][:height]
 
     def _help(self, room: int) -> list[Row]:
         texts = help_texts(self.signs)
@@ -528,7 +566,7 @@ class _View:
         shown: list[Row] = [[("", f" {row}")] for row in rows[first : first + most]]
         if most < room:
             more = f" PgDn: {left} more row{'s' * (left > 1)}" if left else " PgUp: back up"
-            shown.append([("class:dim", self._cut(f"{more}, Esc: back", self.width))])
+            shown.append([("class:dim", self._cut(f"{more}, q: back", self.width))])
         return self._filled(shown, room)
 
     # -- small things
@@ -586,9 +624,9 @@ def help_texts(signs: Signs) -> list[str]:
 
 def item_texts(
     item: Json, now_ms: int, width: int, typed: str, signs: Signs
-) -> tuple[list[str], list[str]]:
-    """What an item asks, whole, and its choices with what to type; in rows of ``width``. The choice
-    that is ``typed`` is marked, or else the one that has the focus."""
+) -> tuple[list[str], list[tuple[str, list[str]]], list[str]]:
+    """What an item asks, whole; its choices, each with its key; and how it is answered; in rows of
+    ``width``. The choice that is ``typed`` is marked, or else the one that has the focus."""
     choices = item.get("choices") or []
     arrows = "Up Dn" if signs is ASCII else "↑↓"
     keys = [str(one["key"]) for one in choices]
@@ -598,16 +636,16 @@ def item_texts(
     focus = keys.index(key) if key in keys else item.get("chosen")
     until = item.get("until_ms")
     left = f", {age(until - now_ms)} left" if until else ""
-    texts: list[str] = []
+    texts: list[tuple[str, list[str]]] = []
     for n, one in enumerate(choices):
         mark = ">" if n == focus else " "
-        key = f"{mark} {visible(one['key'])}  {visible(one['label'])}"
-        texts += wrapped(key, width, indent="     ")
-    texts += wrapped(f"{how}, Enter answers, Esc later{left}", width)
+        text = f"{mark} {visible(one['key'])}  {visible(one['label'])}"
+        texts.append((keys[n], wrapped(text, width, indent="     ")))
     what = "\n".join([*(item.get("about") or ()), item["what"]])
     if len(what) > ITEM_SHOWN:
         what = f"{what[:ITEM_SHOWN]}\n… it is longer: look at it with relay items"
-    return wrapped(visible_lines(what), width), texts
+    ways = wrapped(f"{how}, Enter answers, Esc later{left}", width)
+    return wrapped(visible_lines(what), width), texts, ways
 
 
 def styled_rows_shown(spans: object) -> list[Row]:

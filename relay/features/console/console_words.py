@@ -17,7 +17,7 @@ from relay.core.errors import NotFound, UsageError, did_you_mean, nearest
 from relay.core.visible import visible
 from relay.features.console.console_state import FINAL, ConsoleState
 from relay.protocol.agent_ops import ASK
-from relay.protocol.item_ops import ITEM_ANSWER, is_yes_or_no
+from relay.protocol.item_ops import ITEM_ANSWER, is_yes_or_no, left_out
 from relay.protocol.message_ops import CANCEL, SEND
 from relay.protocol.op import Op
 from relay.ui.row_view import choices_of
@@ -30,7 +30,7 @@ Verbs = Mapping[str, str]
 OWN = {
     "send": ("NAME TEXT", "write to an agent, a channel or a person"),
     "reply": ("TEXT", "answer the last message that came to you, in its thread"),
-    "answer": ("[WHO] CHOICE", "answer what an agent asks: a choice, yes or no; --all: everything"),
+    "answer": ("[WHO] CHOICE", "answer what an agent asks; --all: approvals and held messages"),
     "cancel": ("ID", "withdraw a message that has not been delivered yet"),
     "interrupt": ("[NAME]", "stop what an agent is doing"),
     "screen": ("[NAME]", "look at an agent's screen, beside the traffic"),
@@ -169,9 +169,10 @@ def _answer(rest: str, first: str, more: str, state: ConsoleState) -> BrokerRequ
     named = state.item_of(first) if more else None
     if first == "--all" and more:
         ids = [id_ for id_, item in state.items.items() if is_yes_or_no(item)]
+        left = visible(left_out(state.items.values()))
         if not ids:
-            raise NotFound("nothing asks for yes or no")
-        return BrokerRequest(ITEM_ANSWER, {"id": ids, "choice": more})
+            raise NotFound("nothing asks for yes or no", hint=f"{left}: ^R" if left else "")
+        return BrokerRequest(ITEM_ANSWER, {"id": ids, "choice": more}, left)
     if named is not None:
         return _about(named, more)
     if not rest:

@@ -31,7 +31,7 @@ DOWN, ESC, CTRL_C, CTRL_F, CTRL_G, CTRL_P, CTRL_R = (
     *("\x1b[B", "\x1b", "\x03"),
     *("\x06", "\x07", "\x10", "\x12"),
 )
-BACKSPACE, PAGE_DOWN = "\x7f", "\x1b[6~"
+BACKSPACE = "\x7f"
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def take(agent: BrokerClient) -> Json:
     return push
 
 
-def approval(agent: BrokerClient) -> Json:
+def approval(agent: BrokerClient, why: str = "it cannot be undone") -> Json:
     """The person's word on a call of the agent's."""
-    asked = {"what": "rm -rf build", "why": "it cannot be undone", "intent": "I-1", "root": "/w"}
+    asked = {"what": "rm -rf build", "why": why, "intent": "I-1", "root": "/w"}
     fields: Json = {"tool": "Bash", **asked, "cwd": "/w", "asked_ms": time.time_ns() // 1_000_000}
     return dict(agent.request(APPROVAL_ASK, id=new_ulid(fields["asked_ms"]), seconds=60, **fields))
 
@@ -106,8 +106,8 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_match(r"to Bob> q")
         console.type(ESC + "?")
         console.wait_for("q Enter    leave")
-        console.type(ESC)
-        console.wait_match("to Bob>$")
+        console.type("q")
+        console.wait_match(r"── traffic(.*\n)*to Bob>$")
 
         # ":" begins a command, as "/" does, and Esc takes it back. Enter and a click open an agent.
         console.type(":scr")
@@ -147,6 +147,12 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_match("to Bob> no problem$")
         console.type(CTRL_C + CTRL_R + DOWN + DOWN)
         console.wait_match(r"> no  (.*\n)*answer Bob> no$")
+        console.type(DOWN + "\x1b[A")
+        console.wait_match(r"answer Bob> yes$")
+        # A click chooses, too; on the choice that is chosen it answers.
+        row = next(n for n, line in enumerate(console.lines(), 1) if "  no  " in line)
+        console.type(click(column=40, row=row))
+        console.wait_match(r"answer Bob> no$")
         console.type(" not on a Friday\r")
         asks.join(20)
         assert (decided[0]["granted"], decided[0]["note"]) == (False, "not on a Friday")
@@ -248,16 +254,20 @@ def test_in_a_tiny_window_a_question_is_read_page_by_page_and_answered(
     with Terminal(argv=RELAY, env=env, cwd=tmp_path, rows=6, cols=20) as console:
         console.wait_match("to Bob>$")
         decided: list[Json] = []
-        asks = threading.Thread(target=lambda: decided.append(approval(bob)))
+        asks = threading.Thread(target=lambda: decided.append(approval(bob, "no way back " * 9)))
         asks.start()
         console.wait_for("? Bob wants")
         console.type(CTRL_R)
-        console.wait_for("PgDn: ")
+        console.wait_match(r"↓ \d+ more rows")
         console.type("no\r")
         console.wait_match(r"! read it to its end\n.*\nanswer Bob>$")
-        console.type(PAGE_DOWN * 6)
+        # The arrows, and Enter, read on, and then the arrows choose; what is chosen is in sight.
+        console.type("\r" + DOWN * 12)
         console.wait_for("PgUp: back up")
-        console.type("no\r")
+        console.type(DOWN + DOWN)
+        console.wait_match(r"^> no(.*\n)*answer Bob> no$")
+        row = next(n for n, line in enumerate(console.lines(), 1) if line.startswith("> no"))
+        console.type(click(column=4, row=row))  # a click on what is chosen answers
         asks.join(20)
         assert not decided[0]["granted"]
 

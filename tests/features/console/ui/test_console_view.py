@@ -124,10 +124,14 @@ def test_in_few_rows_a_question_is_read_to_its_end_page_by_page(state: ConsoleSt
     read: list[str] = []
     while True:
         painted = paint(state, 20, 5, NOW)
-        read += ["".join(text for _, text in row) for row in painted.rows[1:4]]
+        read += ["".join(text for _, text in row) for row in painted.rows]
         if painted.at_end[0]:
             break
         state.scroll(-painted.page_rows)
+    state.page = 0
+    assert not paint(state, 20, 4, NOW).read
+    state.page, state.typed = 1, "2"  # the words are read: the choice that is typed is in sight
+    assert any("> 2  No" in row for row in shown(state, 20, 4))
     for text in ("Bash command", "rm -rf build", "Do you want to", "1  Yes", "2  No"):
         assert any(text in row for row in read), text
 
@@ -183,14 +187,24 @@ def test_what_a_click_chooses_is_what_stands_there(
     state: ConsoleState, size: tuple[int, int]
 ) -> None:
     state.apply([{"what": "agent", **agent(f"W{n}")} for n in range(40)])
-    painted = paint(state, *size, NOW)
-    for row, columns, name, id_ in painted.places:
-        text = "".join(piece for _, piece in painted.rows[row])
-        asks = text.startswith("? ") and state.items[id_]["agent"] in text if id_ else True
-        assert asks and columns <= size[0]
-        if name and not text.startswith("   "):
-            assert text[1:].startswith(name)
-    assert {"Bob", "q-1"} <= {part for *_, name, id_ in painted.places for part in (name, id_)}
+
+    def chosen(text: str) -> set[tuple[str, str]]:
+        """What clicks on a text choose, wherever it stands."""
+        painted = paint(state, *size, NOW)
+        lines = ["".join(piece for _, piece in row) for row in painted.rows]
+        at = [
+            (columns_of(line[: line.index(text)]), n)
+            for n, line in enumerate(lines)
+            if text in line
+        ]
+        return {painted.link_at(*one) for one in at}
+
+    assert chosen("▸Bob") == {("agent", "Bob")} and chosen("? Bob asks") == {("item", "q-1")}
+    assert chosen("W1 ") <= {("agent", "W1")} and chosen("traffic") == {("", "")}
+    assert chosen("Alice → Bob") <= {("", "")}
+    state.answer("q-1")
+    assert chosen("1  Yes") == {("choice", "1")} and chosen("2  No") == {("choice", "2")}
+    assert chosen("Do you want") == {("", "")} == chosen("Enter answers")
 
 
 def test_of_a_question_whose_beginning_may_be_missing_the_end_is_listed(
@@ -369,6 +383,8 @@ def test_words_become_requests(
     asked = read(typed, state, VERBS)
     assert isinstance(asked, BrokerRequest)
     assert asked.op == (op or "item_answer")
+    left = "left out 1 (Bob): it has choices of its own" if "--all" in typed else ""
+    assert asked.done.startswith(left)
     assert fields.items() <= asked.fields.items()
 
 
