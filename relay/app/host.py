@@ -114,8 +114,9 @@ def _tell(name: str, program: DrivenProgram) -> None:
             lines.append(row)
         wraps = len(row) == COLUMNS
     what = f"{name} has ended {_how(program.exit_status or 0)}"
-    with suppress(BrokenPipeError):  # who has started it has seen enough
-        print(redact("\n".join([what, *lines[-_ROWS_SHOWN:]])), flush=True)
+    # Who has started it waits for its end, unless they have seen enough.
+    with suppress(BrokenPipeError), open(sys.stdout.fileno(), "w", encoding="utf-8") as told:
+        told.write(redact("\n".join([what, *lines[-_ROWS_SHOWN:]])))
 
 
 class _Viewer:
