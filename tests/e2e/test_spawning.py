@@ -135,7 +135,7 @@ def test_who_has_lost_its_terminal_is_brought_back_and_who_was_released_is_not(
     fails.unlink()
     [back] = relay_json("resume", "--json")
     assert (back["name"], back["state"]) == ("Bob", "idle")
-    assert "no agent called Ada was spawned" in relay("resume", "Ada", status=3)
+    assert "no agent is called Ada" in relay("resume", "Ada", status=3)
     relay("release", "Bob")
     assert relay_json("resume", "--json") == []
     [(one, is_known)] = spawning.resumable(Home.from_env(), ["Bob"])

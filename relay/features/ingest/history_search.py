@@ -54,6 +54,8 @@ AIDER = "aider"
 _PART = 1 << 20
 #: What can be the id of a conversation, and no option of a program.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
+#: What ``--json`` shows of a conversation.
+_FIELDS = ("kind", "conversation", "cwd", "created_at", "messages", "snippet", "resume")
 
 
 class SaidMessage(NamedTuple):
@@ -119,12 +121,12 @@ def _newest(found: dict[tuple[str, str], _Conversation], limit: int) -> list[_Co
 def _row(found: _Conversation, words: list[str]) -> dict[str, object]:
     said = found.last
     return {
-        "agent": found.agent,
+        "kind": found.agent,
         "conversation": said.conversation,
-        "project": said.project,
-        "at_ms": said.at_ms,
+        "cwd": said.project,
+        "created_ms": said.at_ms,
         "messages": found.messages,
-        "excerpt": snippet(said.text, max(words, key=len)),
+        "snippet": snippet(said.text, max(words, key=len)),
         "resume": _resume(found.agent, said),
     }
 
@@ -143,16 +145,14 @@ def _resume(agent: str, said: SaidMessage) -> str:
 
 def _report(rows: list[dict[str, object]], more: bool, counts: Counts, options: Options) -> None:
     if options.json:
-        names = ("files", "bytes", "lines_passed", "problems")
-        output.as_json({"rows": rows, "more": more, **{one: getattr(counts, one) for one in names}})
-        return
+        output.as_json([output.shaped(row, _FIELDS) for row in rows])
     now_ms = time.time_ns() // 1_000_000
-    for row in rows:
-        at_ms, number = row["at_ms"], row["messages"]
+    for row in () if options.json else rows:
+        at_ms, number = row["created_ms"], row["messages"]
         assert isinstance(at_ms, int)
         times = f", {number} messages" if number != 1 else ""
-        output.data(f"{row['agent']}  {row['project'] or '?'}  {age(now_ms - at_ms)} ago{times}")
-        output.data(f"  {row['excerpt']}")
+        output.data(f"{row['kind']}  {row['cwd'] or '?'}  {age(now_ms - at_ms)} ago{times}")
+        output.data(f"  {row['snippet']}")
         if row["resume"]:
             output.data(f"  {row['resume']}")
     if not rows:
@@ -164,7 +164,9 @@ def _report(rows: list[dict[str, object]], more: bool, counts: Counts, options: 
     if len(counts.problems) > TOLD_MAX:
         output.note(f"and {len(counts.problems) - TOLD_MAX} more")
     if counts.lines_passed:
-        output.note(f"{counts.lines_passed} lines were skipped: damaged, or too long")
+        number = counts.lines_passed
+        lines = "1 line was" if number == 1 else f"{number} lines were"
+        output.note(f"{lines} skipped: damaged, or too long")
 
 
 # -- the histories
