@@ -151,12 +151,14 @@ def _report(rows: list[dict[str, object]], more: bool, counts: Counts, options: 
         at_ms, number = row["created_ms"], row["messages"]
         assert isinstance(at_ms, int)
         times = f", {number} messages" if number != 1 else ""
-        output.data(f"{row['kind']}  {row['cwd'] or '?'}  {age(now_ms - at_ms)} ago{times}")
+        where = f"  {row['cwd'] or '?'}  {age(now_ms - at_ms)} ago{times}"
+        output.toned([(str(row["kind"]), "name"), (where, "")])
         output.data(f"  {row['snippet']}")
         if row["resume"]:
             output.data(f"  {row['resume']}")
     if not rows:
         output.note(f"nothing found in {counts.files} files of {', '.join(_HISTORIES)}")
+        output.note("relay history --grep TEXT searches the messages between agents")
     if more:
         output.note("there are more: --limit N shows N, --agent only one agent's")
     for problem in counts.problems[:TOLD_MAX]:
