@@ -18,6 +18,11 @@ FILE_MAX = 1024 * 1024
 _COMMENT = r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/'
 #: Folders in which versions of what runs an agent lie: not its own.
 _RUNTIMES = ("node", "nodejs", "python")
+#: What the shims of a version manager start, in its folder: asdf, mise; nodenv, pyenv; Volta.
+_SHIMMED = (
+    *("installs/*/*", "installs/*/*/bin", "versions/*/bin"),
+    *("tools/image/packages/*/bin", "tools/image/packages/*/*/bin"),
+)
 
 Version = tuple[int, ...]
 
@@ -54,11 +59,34 @@ def version_of(program: str, env: dict[str, str], package: str) -> Version | Non
     """The version of the installed ``program``, of the package ``package``, if it can be told.
 
     By the npm or Python package around it, else by its path: ``…/claude/versions/2.1.330``,
-    ``…/0.169.0-x86_64-unknown-linux-musl/bin/codex`` (Homebrew, a native installer).
+    ``…/0.169.0-x86_64-unknown-linux-musl/bin/codex`` (Homebrew, a native installer). Of a version
+    manager's shim, the oldest that it may start.
     """
     path = find(program, env)
     if path is None:
         return None
+    if started := _behind_shim(path):
+        versions = [_version_at(one, package) for one in started]
+        # Which of them it starts, the folder and the manager decide: the oldest is safe to assume.
+        return None if None in versions else min(filter(None, versions))
+    return _version_at(path, package)
+
+
+def _behind_shim(path: str) -> list[str]:
+    """The programs that a version manager may start for ``path``; none where that is no shim."""
+    real, (folder, name) = os.path.realpath(path), os.path.split(path)
+    if os.path.basename(folder) != "shims" and os.path.basename(real) != "volta-shim":
+        return []
+    import glob
+
+    root = glob.escape(os.path.dirname(folder))
+    found = [
+        one for form in _SHIMMED for one in glob.glob(os.path.join(root, form, glob.escape(name)))
+    ]
+    return [one for one in found if os.path.isfile(one) and os.access(one, os.X_OK)]
+
+
+def _version_at(path: str, package: str) -> Version | None:
     real = os.path.realpath(path)
     # A virtual environment's own Python is a link that leads out of it; its scripts may be links
     # that lead into it.

@@ -270,6 +270,40 @@ def test_the_version_stands_in_the_path_where_no_package_does(agent: str, tmp_pa
     assert version_of(agent, {"PATH": str(tmp_path)}, package) is None
 
 
+SHIMS = {
+    "asdf": ("shims", "installs/nodejs/20.11.0"),
+    "mise": ("shims", "installs/npm-agent/9.0.1"),
+    "pyenv": ("shims", "versions/3.12.1"),
+    "Volta": ("bin", "tools/image/packages/@maker/agent"),
+}
+
+
+@pytest.mark.parametrize("agent", ["claude", "aider"])
+@pytest.mark.parametrize("manager", SHIMS)
+def test_a_version_managers_shim_has_the_oldest_version_that_it_may_start(
+    manager: str, agent: str, tmp_path: Path
+) -> None:
+    package = import_module(PLANNERS[agent]).PACKAGE
+    shims, place = SHIMS[manager]
+    shim = tmp_path / shims / agent
+    shim.parent.mkdir()
+    if manager == "Volta":
+        (shim.parent / "volta-shim").write_text("")
+        shim.symlink_to("volta-shim")
+    else:
+        shim.write_text(f'#!/bin/sh\nexec {manager} exec {agent} "$@"\n')
+    shim.chmod(0o755)
+    assert version_of(str(shim), {}, package) is None
+    for version, name in (("9.0.2", "agent"), ("9.0.1", "other")):
+        program = Path(install(tmp_path / version, agent, version))
+        folder = (tmp_path / place).with_name(name) / "bin"
+        folder.mkdir(parents=True)
+        (folder / agent).symlink_to(program)
+    assert version_of(agent, {"PATH": str(shim.parent)}, package) == (9, 0, 1)
+    (program.parent / agent).unlink()
+    assert version_of(str(shim), {}, package) == (9, 0, 2)
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_model_is_told_how_to_talk_unless_it_is_not_to_be(agent: str, tmp_path: Path) -> None:
     words = [install(tmp_path, agent), "--model", "x"]

@@ -260,8 +260,10 @@ class ClaudeSource(StructuredSource):
 
     def _record(self, record: TranscriptRecord, now: float) -> list[SourceEvent]:
         self._watch_hooks(now)
-        if record.kind in ("said", "break"):
+        if record.kind in ("said", "cut", "break"):
             self.saved.model = record.model or self.saved.model
+            if record.kind == "cut":
+                self.saved.last_words = record.text  # a display of it may come yet
             events = self._messages.transcript(record, now)
             return events if self.saved.hooks_came else self._change(AgentState.BUSY) + events
         if record.kind == "used":

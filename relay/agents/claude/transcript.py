@@ -32,6 +32,7 @@ from relay.core.source_events import Degraded, End, Line, Pause, SourceEvent
 
 Kind = Literal[
     "said",  # a text block of the assistant's; text, uuid, message_id, model
+    "cut",  # the same, where the person stopped the model within the block
     "break",  # a block of another kind than text begins; message_id
     "prompt",  # text that reached the model as a user turn or within one; text, prompt_id
     "queued",  # text that was accepted and waits; text
@@ -99,7 +100,8 @@ def _assistant(raw: dict[str, Any], time: float) -> list[TranscriptRecord]:
     records = []
     for number, block in enumerate(map(table, blocks)):
         if block.get("type") == "text":
-            said = TranscriptRecord("said", time, text_in(block.get("text"), "text"), message_id)
+            kind: Kind = "cut" if raw.get("isAbortedMidStream") else "said"
+            said = TranscriptRecord(kind, time, text_in(block.get("text"), "text"), message_id)
             model = str(message.get("model") or "")
             records.append(replace(said, uuid=f"{uuid}.{number}", model=model))
             continue
@@ -304,7 +306,7 @@ class Messages:
             self._saved.prompt = prompt_id
 
     def transcript(self, record: TranscriptRecord, now: float) -> list[SourceEvent]:
-        """Take a ``said`` or ``break`` record."""
+        """Take a ``said``, ``cut`` or ``break`` record."""
         if record.kind == "break":
             self._saved.broken = record.message_id
             return []
@@ -315,9 +317,22 @@ class Messages:
         self._saved.broken = None
         if not record.text.strip():
             return []
+        if record.kind == "cut" and self._saved.displays:
+            return self._cut(record)
         stream = self._saved.names.get(record.message_id) or self._next_name(record.message_id)
+        if record.kind == "cut":
+            lines = [Line(stream, text) for text in record.text.split("\n")[:-1]]
+            return [*lines, End(stream, aborted=True)]
         self._saved.pending.append(TextBlock(record.text, record.message_id, stream, now, glued))
         return self.settle(now)
+
+    def _cut(self, record: TranscriptRecord) -> list[SourceEvent]:
+        """The model was stopped within this block. Its display may say that it is complete."""
+        words = record.text.strip()
+        cut = [s for s in self._open() if not s.complete or s.text.rstrip().endswith(words)]
+        if not cut:  # a display that comes now is not believed
+            self._saved.unshown[record.message_id] = record.text.lstrip("\n")
+        return [event for shown in cut for event in _abort(shown)]
 
     def interrupted(self, message_id: str) -> list[SourceEvent]:
         """The person stopped the model: what was not complete does not go out any more."""

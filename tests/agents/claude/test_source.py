@@ -234,6 +234,36 @@ def test_interrupted_while_speaking() -> None:
     assert script.states == [AgentState.BUSY, AgentState.IDLE]
 
 
+CUT = "I begin.\n\n@relay:Bob part\nof a"
+
+
+@pytest.mark.parametrize("shown", ["before", "between", "after", "never"])
+def test_what_was_cut_is_not_said_though_its_display_calls_it_complete(shown: str) -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go")
+    if shown != "never":
+        script.show("m", 0, "I begin.\n\n@relay:Bob part\n")
+    for when in ("before", "between", "after"):
+        if when == shown:
+            script.show("m", 1, "of a", final=True)
+        if when == "before":
+            script.wrote("api", CUT, isAbortedMidStream=True)
+        elif when == "between":
+            stopped = [{"type": "text", "text": "[Request interrupted by user]"}]
+            script.user(stopped, interruptedMessageId="api")
+    if shown == "never":
+        script.show("m", 0, CUT, final=True)
+    script.wait(TAIL_GRACE).wait(DISPLAY_GRACE)
+    assert "of a" not in script.lines
+    assert script.ends == ([] if shown == "never" else [End("p1/0", aborted=True)])
+    assert script.states == [AgentState.BUSY, AgentState.IDLE]
+
+
+def test_without_hooks_what_was_cut_is_heard_up_to_its_last_message() -> None:
+    script = Script(hooks=False).user("go").wrote("api", CUT, isAbortedMidStream=True)
+    assert script.lines == ["I begin.", "", "@relay:Bob part"]
+    assert script.ends == [End("p1/0", aborted=True)]
+
+
 def test_a_failed_request_breaks_off_what_it_had_begun() -> None:
     script = Script().hook("UserPromptSubmit", prompt="go").show("m", 0, "@relay:Bob part\n")
     script.hook("StopFailure", error="overloaded")

@@ -290,6 +290,33 @@ def test_what_was_typed_for_a_question_is_put_away_when_it_is_no_longer_asked(
         asks.join(20)
 
 
+def test_nothing_that_a_terminal_sends_ends_it_or_becomes_text(
+    home: Home, bob: BrokerClient, tmp_path: Path
+) -> None:
+    env = {**os.environ, "LANG": "C.UTF-8"}
+    with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console:
+        console.wait_match("to Bob>$")
+        mouse = "\x1b[<0;;40M", "\x1b[<M", f"\x1b[<0;{'9' * 5000};1M", "\x1b[;;M", "\x1b[Mr!!"
+        others = (
+            "\x1b[I",
+            "\x1b[?1;2c",
+            "\x1b]11;rgb:00/00/00\x07",
+            f"\x1b[{'1' * 99};1R",
+        )
+        for sent in (*mouse, *others):
+            console.type(sent)
+        console.type("a\x1b[200~ lot\nof 漢字\x1b[201~ b")
+        console.wait_match(r"to Bob> a lot\n *of 漢字 b$")
+        console.type(CTRL_C)
+        console.wait_match("to Bob>$")
+        console.type("\x1b[200~a paste without an end")
+        console.wait_quiet()  # nothing shows that it was read
+        console.type(CTRL_C)
+        console.wait_quiet()
+        console.type("goes on")
+        console.wait_match("to Bob> goes on$")
+
+
 def test_where_nothing_can_be_drawn_it_says_what_to_use(
     home: Home, bob: BrokerClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
