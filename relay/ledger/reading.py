@@ -211,6 +211,24 @@ def page(path: str, *, before: int | None, limit: int, text: str = "") -> tuple[
     return [{**message_row(row), "seq": row[0]} for row in found.rows], found.more
 
 
+def answers(path: str, ids: Sequence[str]) -> list[Row]:
+    """What agents said last in the turns that answer these messages: {asked (the newest message
+    that it answers), from, to, body, created_ms}."""
+    found = query(
+        path,
+        f"SELECT max(e.seq), e.id, s.persona, {SENDER}, a.content, a.created_ms"
+        " FROM events e JOIN agent_messages m ON m.event = e.seq AND m.role = 'user'"
+        " JOIN agent_turns t ON t.id = m.turn JOIN agent_sessions s ON s.id = m.session"
+        " JOIN agent_messages a ON a.seq = (SELECT max(seq) FROM agent_messages"
+        "  WHERE turn = t.id AND role = 'assistant' AND content <> '')"
+        f" WHERE e.id IN ({','.join('?' * len(ids))}) AND s.persona NOT NULL GROUP BY t.id",
+        EVENTS_MAX,
+        params=ids,
+    )
+    names = ("asked", "from", "to", "body", "created_ms")
+    return [dict(zip(names, row[1:], strict=True)) for row in found.rows]
+
+
 def hooks_on_the_way(path: str, id_: str, agents: list[str], until_ms: int) -> list[Row]:
     """What ran for the message ``id_``: route functions that evaluated it, and the hooks of these
     agents from just before it was said until just after ``until_ms``; the oldest first."""
