@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import socket
 import time
 from dataclasses import dataclass, field, replace
@@ -158,7 +159,7 @@ class SessionParts:
             pid=self._hello["pid"],
             # Paths and arguments may be any bytes; the broker only shows them.
             cwd=encodable(args["cwd"]),
-            command=encodable(" ".join(args["argv"])),
+            command=encodable(shlex.join(args["argv"])),
             resume=bool(self._checkpoint.state),
             roles=args.get("roles") or [],
             join=args.get("join") or [],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from relay.agents.headless import HeadlessForm
 from relay.agents.launch import PLANNERS
 from relay.agents.profile import find_profile
-from relay.broker.client import connect
+from relay.broker.client import connect, no_agent
 from relay.config import names
 from relay.config.spawned_agents import (
     FLAGS,
@@ -231,7 +232,7 @@ def release(home: Home, name: str, *, now: bool = False) -> str:
     pump = names.holder(home, name)
     if pump is None:
         ended(home, name, "released")
-        raise NotFound(f"no agent called {name} is running", hint="relay agents lists them")
+        raise no_agent(home, name, runs=True)
     if not pump or names.has_other_numbers(home, name):
         raise RelayError(
             f"relay cannot tell which process {name} is", hint="end it in its terminal"
@@ -291,7 +292,7 @@ def resumable(home: Home, chosen: list[str]) -> list[tuple[Spawn, bool]]:
     records = {record["name"].lower(): record for record in known(home)}
     for name in chosen:
         if name.lower() not in records:
-            raise _not_spawned(home, name)
+            records[name.lower()] = _wrapped(home, name)
     if not chosen:
         lowered = [
             record["name"].lower()
@@ -320,24 +321,26 @@ def bring_back(home: Home, wanted: Spawn) -> tuple[Spawned, str]:
     return spawn(home, replace(wanted, conversation="")), said
 
 
-def _not_spawned(home: Home, name: str) -> NotFound:
-    """Why ``name`` is not brought back, and what goes on with its conversation."""
+def _wrapped(home: Home, name: str) -> Json:
+    """A record of one that ran in a terminal of the person's, as its session has reported it. The
+    options of ``relay wrap`` are not known, but for its roles."""
     row = _row(home, name)
-    if row is None:
-        return NotFound(f"no agent called {name} was spawned", hint="relay spawn starts one")
-    name = row["name"]
+    if row is None or not row["command"]:
+        raise no_agent(home, name)
     if row["state"] != AgentState.GONE:
-        return NotFound(f"{name} is running", hint="relay agents")
-    # Of what its session has reported, nothing that could be another command stands in the hint.
-    words = [row["kind"] if row["kind"] in PLANNERS else "COMMAND"]
-    if _ID.fullmatch(row["conversation"]):
-        wanted = Spawn(name, words, row["cwd"] or "", (), conversation=row["conversation"])
-        words = _words_of(home, wanted)
-    return NotFound(
-        f"{name} ran in your own terminal, in {row['cwd']}; relay resume brings back only agents"
-        " that relay spawned",
-        hint=f"continue it there: relay wrap --name {name} -- {' '.join(words)}",
+        raise NotFound(f"{row['name']} is running", hint="relay agents")
+    try:
+        command = shlex.split(row["command"])
+    except ValueError:  # it was cut, or an older relay has not quoted it
+        command = row["command"].split()[:1]
+    wanted = Spawn(
+        row["name"],
+        command,
+        row["cwd"] or "",
+        ("--role", ",".join(row["roles"])) if row["roles"] else (),
+        conversation=row["conversation"],
     )
+    return asdict(wanted)
 
 
 def in_terminals(home: Home) -> list[str]:

@@ -9,9 +9,11 @@ from relay.broker.start import DEADLINE, SILENT, Starter, open_socket, silent, s
 from relay.core.build import build
 from relay.core.errors import (
     BrokerUnavailable,
+    NotFound,
     RelayError,
     StorageError,
     Timeout,
+    nearest,
     only_the_person,
 )
 from relay.core.ids import new_ulid
@@ -335,3 +337,21 @@ def check_person(home: Home, what: str, hint: str = "") -> None:
             person = not is_elsewhere(home)  # what can be seen from here must do
     if not person:
         raise only_the_person(what, hint=hint)
+
+
+def no_agent(home: Home, name: str, *, runs: bool = False) -> NotFound:
+    """The error that no agent is called ``name`` (``runs``: none that runs), with the name that is
+    probably meant."""
+    from relay.protocol.agent_ops import AGENTS
+
+    try:
+        with connect(home) as client:
+            known = [row["name"] for row in client.request(AGENTS)["agents"]]
+    except BrokerUnavailable:
+        known = []
+    here = name.lower() in (one.lower() for one in known)
+    close = None if here else nearest(name, known)
+    hint = f"did you mean {close}?" if close else "relay agents lists them"
+    hint = f"relay resume {name} starts it again" if here else hint
+    what = f"no agent called {name} is running" if runs else f"no agent is called {name}"
+    return NotFound(what, hint=hint)

@@ -338,14 +338,18 @@ class Directory:
             name = own.name if own is not None else self.owner
         member = self.get(self.meant(str(name)))
         if member is None:
-            guesses = suggestions([str(name)], self.members)
-            hint = f"did you mean {' or '.join(guesses)}?" if guesses else "relay agents lists them"
-            raise NotFound(
-                f"nobody is called {name}",
-                hint=f"{hint}; you are {self.owner}",
-                details={"did_you_mean": guesses},
-            )
+            raise self.nobody(str(name))
         return member
+
+    def nobody(self, name: str) -> NotFound:
+        """The error for a name that nobody has, with the one that is probably meant."""
+        guesses = suggestions([name], self.members)
+        hint = f"did you mean {' or '.join(guesses)}?" if guesses else "relay agents lists them"
+        return NotFound(
+            f"nobody is called {name}",
+            hint=f"{hint} (you are {self.owner})",
+            details={"did_you_mean": guesses},
+        )
 
     def _authenticated(self, run: object, token: object) -> Member | None:
         member = self._runs.get(run) if isinstance(run, str) else None

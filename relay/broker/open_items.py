@@ -14,7 +14,7 @@ from relay.broker.door import YES_NO, ItemAnswer, ItemKind
 from relay.broker.kernel import Kernel
 from relay.broker.ops_hooks import SessionRequests
 from relay.broker.ops_query import fitting
-from relay.core.errors import NotFound, UsageError
+from relay.core.errors import NotFound, UsageError, nearest
 from relay.core.ids import new_ulid
 from relay.protocol.agent_ops import ShownQuestion
 from relay.protocol.broker import Json
@@ -74,9 +74,12 @@ class ItemOps:
             item = _meant(part, waiting)
             if item is None:
                 what = f"{part[:100]} is not asking you anything"
+                hint = "relay items lists what waits"
                 if self._directory.get(part) is None:
                     what = f"there is no agent or waiting item {part[:100]}"
-                raise NotFound(what, hint="relay items lists what waits")
+                    near = nearest(part, [one["agent"] for one in waiting])
+                    hint = f"did you mean {near}?" if near else hint
+                raise NotFound(what, hint=hint)
             items.append(item)
         items = list({item["id"]: item for item in items}.values())
         if not items or len(items) > 1 and not all(map(is_yes_or_no, items)):

@@ -143,10 +143,15 @@ class QueryOps:
                     rows = with_answers(self._ledger, rows)
                 kept, cut = fitting(self._directory.with_absence(rows[: _limit(request, ROWS_MAX)]))
                 return {"rows": kept, "more": more or cut or len(kept) < len(rows)}
+        if (agent := fields.get("agent")) is not None:
+            agent = self._directory.meant(agent)
+            there = self._directory.get(agent) is not None or "@" in agent
+            if not there and not queries.is_named(self._ledger, agent):
+                raise self._directory.nobody(agent)
         kind, channel = fields.get("kind") or "message", fields.get("channel")
         wanted = Filter(
             kind=None if kind == "*" else kind,
-            agent=fields.get("agent"),
+            agent=agent,
             thread=thread,
             channel=channel_of(channel) if channel else None,
             since_ms=fields.get("since_ms"),

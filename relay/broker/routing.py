@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from relay.broker.delivery_states import absent, nobody
 from relay.core.agent_names import channel_of, valid_name
-from relay.core.errors import NotFound, UsageError
+from relay.core.errors import NotFound, UsageError, nearest
 from relay.core.message import HeldFor, State
 
 EVERYONE = "*"
@@ -170,7 +169,8 @@ def _channel(target: str, sender: str, peers: Mapping[str, Peer], strict: bool) 
     why = f"nobody {'else ' if members else ''}is in {channel}"
     if strict:
         known = {one for peer in peers.values() for one in peer.channels}
-        guesses = difflib.get_close_matches(channel, sorted(known - {channel}), n=3)
+        guess = nearest(channel, sorted(known - {channel}))
+        guesses = [guess] if guess else []
         others = f"did you mean {' or '.join(guesses)}? " if guesses else ""
         raise NotFound(
             why,
@@ -199,13 +199,9 @@ def present(peers: Mapping[str, Peer], sender: str = "") -> list[str]:
 
 
 def suggestions(unknown: Iterable[str], peers: Mapping[str, Peer]) -> list[str]:
-    """Known names that look like the unknown ones, best first; at most 3 for each."""
-    out: list[str] = []
-    for target in unknown:
-        for key in difflib.get_close_matches(target.lower(), list(peers), n=3, cutoff=0.6):
-            if peers[key].name not in out:
-                out.append(peers[key].name)
-    return out
+    """The known names that look like the unknown ones, one for each."""
+    found = (nearest(target, peers) for target in unknown)
+    return list(dict.fromkeys(peers[key].name for key in found if key is not None))
 
 
 def no_such_name(what: str, guesses: list[str], here: list[str], more: str = "") -> NotFound:

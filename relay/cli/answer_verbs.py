@@ -44,7 +44,7 @@ def add(verbs: Parser) -> None:
     transcript = verb(verbs, "transcript", "relay transcript Bob\n  relay transcript Bob -n 1")
     transcript.add_argument("name", metavar="NAME", offers="names", help="the agent")
     transcript.add_argument(
-        "-n", dest="turns", type=count, default=5, metavar="N", help="how many turns (5)"
+        "--limit", "-n", dest="turns", type=count, default=5, metavar="N", help="how many turns (5)"
     )
     transcript.add_argument("--json", action="store_true", help="print JSON")
     transcript.set_defaults(run=transcript_verb)
@@ -150,7 +150,8 @@ def items_verb(options: Options) -> int:
         where = next((f"@{machine}" for machine in by_machine if machine), "")
         output.note(f"answer with: relay answer NAME{where} CHOICE, or its ID instead of NAME")
     else:
-        output.note("nothing waits for you")
+        of = f" of {', '.join(options.names)}" if options.names else ""
+        output.note(f"nothing{of} waits for you")
     if more:
         output.note("more wait; they are listed once you have answered some of these")
     return EXIT_NOT_FOUND if options.names and not rows else 0

@@ -384,7 +384,9 @@ def _file(path: str | None) -> ConfigFile:
     if found is None and os.path.isdir(CONFIG_NAME):
         found = place_of(CONFIG_NAME)  # reading it says so
     if found is None:
-        raise NotFound(f"there is no {CONFIG_NAME} here", hint="write one with: relay init")
+        # A team's file is taken only by its name.
+        hint = "name the file: relay.yaml" if path is None and os.path.exists("relay.yaml") else ""
+        raise NotFound(f"there is no {CONFIG_NAME} here", hint=hint or "write one with: relay init")
     return read_config(found)
 
 

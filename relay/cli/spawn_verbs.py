@@ -16,6 +16,7 @@ from relay.cli.progress import Rows, starting
 from relay.cli.verbs import verb
 from relay.cli.wrap import add_agent_options, check_writable
 from relay.config import names
+from relay.config.manifest import notices
 from relay.config.spawned_agents import FLAGS, OPTIONS, Spawn, record_of, spawned
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home, working_folder
@@ -99,6 +100,8 @@ def spawn_verb(options: Any) -> int:
                 words += [f"--{option}", os.path.abspath(value) if option in _PATHS else value]
     cwd = os.path.abspath(options.cwd or working_folder())
     wanted = Spawn(options.name, options.command, cwd, tuple(words))
+    for line in notices(home, cwd, options.config):
+        output.note(f"relay: {line}")
     wait = None if options.no_wait else READY
     with Rows(sys.stderr, {wanted.name: "starting"}, wanted=sys.stderr.isatty()):
         made = spawn(home, wanted, wait=wait, **output.speaker())
@@ -130,10 +133,15 @@ def resume_verb(options: Any) -> int:
     check_person(home, "resume agents")
     rows: dict[str, Json] = {}
     chosen: dict[str, Spawn] = {}
-    for wanted, is_known in resumable(home, options.names):
+    found = resumable(home, options.names)
+    for wanted, is_known in found:
         words = shlex.join([*wanted.command, *wanted.options]).replace("\n", " ⏎ ")
         starts = f"{words} in {wanted.cwd}"
         by = "" if is_known else "is not in the ledger, so an agent may have written it"
+        how = "Start it, as yours?"
+        if not is_known and record_of(home, wanted.name) is None:
+            by = "ran in your own terminal"
+            how = "Start it in one of its own, with no option of relay wrap but --role?"
         if wanted.parent:
             by = f"was started by the agent {wanted.parent}"
         # Of a helper by its name only: it would be below that agent no longer.
@@ -142,7 +150,7 @@ def resume_verb(options: Any) -> int:
             rows[wanted.name] = {"name": wanted.name, "state": None, "error": error}
             continue
         output.note(f"{wanted.name}: {starts}")
-        if by and not output.agreed(f"{wanted.name} {by}. Start it, as yours?", yes=options.yes):
+        if by and not output.agreed(f"{wanted.name} {by}. {how}", yes=options.yes):
             continue
         rows[wanted.name] = {"name": wanted.name, "state": "starting"}
         chosen[wanted.name] = wanted
@@ -157,14 +165,14 @@ def resume_verb(options: Any) -> int:
         output.data(f"{row['name']}: {row.get('error') or ', '.join((str(row['state']), how))}")
     if asking := [row["name"] for row in rows.values() if row["state"] == "blocked"]:
         show_questions(asking)
-    if not rows:
+    if not found:
         output.note(
             "no agent needs to be brought back; relay resume NAME brings back one that has ended"
         )
     if not options.names and (others := in_terminals(home)):
         output.note(
             f"{_listed(others)} ran in your own terminal{'s' if others[1:] else ''}:"
-            f" relay resume {others[0]} prints the command that continues it"
+            f" relay resume {others[0]} starts it again in one of its own"
         )
     return worst
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from relay.broker.client import BrokerClient, connect
+from relay.broker.client import BrokerClient, connect, no_agent
 from relay.cli import output
 from relay.cli.parser import Parser, wait_seconds
 from relay.cli.verbs import verb
@@ -179,7 +179,7 @@ class _Wait:
             if agent["name"].lower() == self.name.lower():
                 self.name = agent["name"]
                 return dict(agent)
-        raise NotFound(f"no agent is called {self.name}", hint="relay agents lists them")
+        raise no_agent(Home.from_env(), self.name)
 
     def _is_done(self, agent: Json) -> bool:
         rests: bool = agent["state"] == "idle"

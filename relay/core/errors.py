@@ -161,7 +161,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
         meant = name.lower().lstrip("-")
         shorter, longer = sorted((len(typed), len(meant)))
         begins = meant.startswith(typed) or typed.startswith(meant)
-        apart = _slips(typed, meant) if longer - shorter <= longer // 3 else _LONGEST
+        apart = slips(typed, meant) if longer - shorter <= longer // 3 else _LONGEST
         if apart > longer // 3:
             if not begins or shorter < 3:
                 continue
@@ -175,7 +175,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 _LONGEST = 100
 
 
-def _slips(word: str, other: str) -> int:
+def slips(word: str, other: str) -> int:
     """How many slips of a finger make ``other`` of ``word``: a letter left out, typed in addition
     or typed wrongly, or two that have changed places."""
     before: list[int] = []

@@ -8,14 +8,13 @@ and the same keys may stand in ``hookSpecificOutput``.
 
 from __future__ import annotations
 
-import difflib
 import json
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from relay.core.errors import RelayError, did_you_mean
+from relay.core.errors import RelayError, did_you_mean, slips
 from relay.core.message import BODY_MAX
 from relay.core.plain import NotPlain, encodable, plain, shown
 from relay.directive.escape import clean
@@ -38,7 +37,6 @@ TEXT_MAX = 16_000
 CONTEXT_MAX = 200_000
 #: Unknown keys that are compared with the known ones; the rest is ignored.
 _COMPARED_MAX = 32
-_NEAR = 0.85
 #: A name in front of an error is for others to put there.
 _IT = "it"
 _DENY_STATUS = 2
@@ -540,7 +538,9 @@ class _Reader:
         self.unknown += 1
         if self.unknown > _COMPARED_MAX or not isinstance(key, str) or len(key) > 80:
             return
-        if difflib.get_close_matches(_key(key), _SPELLINGS, n=1, cutoff=_NEAR):
+        typed = _key(key)
+        alike = (one for one in _SPELLINGS if abs(len(one) - len(typed)) < 3)
+        if any(slips(typed, one) <= len(one) // 5 for one in alike):
             # A guard whose "decison" is passed over in silence guards nothing.
             raise HandlerError(
                 f"{self.name} returned a dictionary with the unknown key {key!r}",

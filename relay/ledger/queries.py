@@ -139,6 +139,16 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
     return [message_row(row) for row in rows], bottom
 
 
+def is_named(ledger: Ledger, name: str) -> bool:
+    """Whether anything is from or to somebody of this name."""
+    row = ledger.row(
+        "SELECT 1 WHERE EXISTS (SELECT 1 FROM senders WHERE agent=?)"
+        " OR EXISTS (SELECT 1 FROM deliveries WHERE recipient=?)",
+        (name, name),
+    )
+    return row is not None
+
+
 def inbox(
     ledger: Ledger, recipient: str, *, everything: bool, after: int, limit: int, own: bool = False
 ) -> list[MessageRow]:

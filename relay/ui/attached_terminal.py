@@ -11,7 +11,7 @@ import sys
 import termios
 from contextlib import suppress
 
-from relay.broker.client import connect
+from relay.broker.client import connect, no_agent
 from relay.config import names
 from relay.core import descriptors, processes
 from relay.core.errors import NotFound, RelayError, UsageError
@@ -132,9 +132,7 @@ def _connect(home: Home, name: str) -> socket.socket:
     except OSError as error:
         connection.close()
         if names.holder(home, name) is None:
-            raise NotFound(
-                f"no agent called {name} is running", hint="relay agents lists them"
-            ) from error
+            raise no_agent(home, name, runs=True) from error
         raise NotFound(
             f"{name} runs in a terminal of its own, which relay cannot show",
             hint=f"it was not started by relay spawn; relay peek {name} prints what it shows",

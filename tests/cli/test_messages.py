@@ -135,6 +135,7 @@ def test_text_from_stdin(relay: Run) -> None:
         (["show", "ZZZZZZ"], "", 3, "there is no message"),
         (["show", "ab"], "", 2, "at least 4"),
         (["history", "--since", "yesterday"], "", 2, "is not a time"),
+        (["history", "Zed"], "", 3, "nobody is called Zed"),
         (["history", "--limit", "0"], "", 2, "1 to 10000"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

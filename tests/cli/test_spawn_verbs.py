@@ -90,20 +90,28 @@ def test_what_stands_in_a_record_beyond_what_spawn_writes_is_left_out(broker_hom
     assert back.options == (*kept, "--write", "/b")
 
 
-def test_one_that_ran_in_a_terminal_of_its_own_is_not_brought_back_but_the_command_is_told(
-    broker_home: Home, capsys: pytest.CaptureFixture[str]
+def test_one_that_ran_in_the_persons_terminal_is_started_as_it_was_after_a_yes(
+    started: list[Spawn], broker_home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The same program with its own arguments, in the same folder and conversation."""
+    said = {"kind": "claude", "command": "'/my tools/claude' --model x", "roles": ["review"]}
     with connect(broker_home) as client:
-        client.request(REGISTER, **{**registration("Ann", cwd="/src"), "kind": "claude"})
+        client.request(REGISTER, **{**registration("Ann", cwd="/src"), **said})
         client.request(AGENT_STATE, state="idle", source="structured", conversation="12ab-34")
         with pytest.raises(NotFound, match="Ann is running"):
             verbs("resume", "Ann")
         client.request(AGENT_STATE, state="gone")
-    with pytest.raises(NotFound, match="in your own terminal, in /src") as refused:
-        verbs("resume", "ann")
-    assert refused.value.hint.endswith(": relay wrap --name Ann -- claude --resume 12ab-34")
     verbs("resume")
-    assert "Ann ran in your own terminal: relay resume Ann prints" in capsys.readouterr().err
+    assert "Ann ran in your own terminal: relay resume Ann starts" in capsys.readouterr().err
+    started.clear()
+    with pytest.raises(UsageError, match="must be confirmed"):
+        verbs("resume", "ann")
+    assert "'/my tools/claude' --model x --role review in /src" in capsys.readouterr().err
+    verbs("resume", "ann", "--yes")
+    program = ["/my tools/claude", "--model", "x"]
+    ann = Spawn("Ann", program, "/src", ("--role", "review"), conversation="12ab-34")
+    assert started == [ann]
+    assert capsys.readouterr().out == "Ann: idle, in its last conversation\n"
 
 
 def test_one_whose_program_has_not_kept_its_conversation_starts_afresh_and_that_is_said(
@@ -148,6 +156,14 @@ def test_what_confines_it_is_kept_with_places_as_from_here(
     assert started[0].options == ("--confine", "--write", str(tmp_path / "a"), "--write", "/b")
     with pytest.raises(UsageError, match="--write needs --confine or --intent"):
         verbs("spawn", "Bob", "--write", "a", "--", "claude")
+
+
+def test_a_configuration_that_does_not_apply_is_named_at_the_start(
+    started: list[Spawn], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "relay.config.py").write_text("config = {}\n")
+    verbs("spawn", "Bob", "--cwd", str(tmp_path), "--", "claude")
+    assert f"relay: {tmp_path}/relay.config.py is not trusted" in capsys.readouterr().err
 
 
 def test_in_a_script_the_end_of_an_agent_in_a_terminal_says_what_to_add(

@@ -62,6 +62,15 @@ KEYS = (
     ("PgUp", "older"),
     ("^C", "leave"),
 )
+#: While an item is answered, which says itself how; and in the help.
+_KEYS_ITEM = (
+    ("^R", "next"),
+    ("^T", "its screen"),
+    ("/", "command"),
+    ("?", "help"),
+    ("^C", "leave"),
+)
+_KEYS_IN_HELP = (("↑↓", "scroll"), ("q", "back"))
 _KEYS_HELP = (
     ("↑ ↓", "choose an agent: what you type goes to it; or an answer"),
     ("Enter", "send what is typed; or else open what the agent asks, or its screen"),
@@ -239,7 +248,8 @@ class _View:
         room = self.width
         if self.height < LOW and state.answering in state.items and not state.notice:
             return []  # the rows are for the item
-        for key, meaning in KEYS:
+        shown_keys = _KEYS_ITEM if state.answering in state.items else KEYS
+        for key, meaning in _KEYS_IN_HELP if state.beside == "help" else shown_keys:
             shown = "Up/Dn" if key == "↑↓" and self.signs is ASCII else key
             need = len(shown) + len(meaning) + 3
             if need > room:
@@ -538,7 +548,7 @@ class _View:
             return rows[max(0, last - height) : last]
         words, end = rows[:-kept], rows[-kept:]
         if kept >= height - 1:
-            # The choices are paged, too. Once all is read, the one that is typed is in sight.
+            # The choices are paged, too. The one that arrows have chosen is in sight.
             pages, end = [row for row in rows if "".join(text for _, text in row).strip()], []
             words = [row for row in pages if not any(row is one for one in rows[-kept:])]
         else:
@@ -547,13 +557,17 @@ class _View:
         first = max(0, min(self.state.page, len(pages) - room))
         self.read = first + room >= len(words)
         mark = next((n for n, row in enumerate(pages) if _MARKED in row[0][0]), 0)
-        if self.read and self.state.typed and mark and not first <= mark < first + room:
+        if self.state.follows and mark and not first <= mark < first + room:
             first = min(mark, len(pages) - room)
         left = max(0, len(pages) - room - first)
         self.at_end = (left == 0, first == 0)
+        return [*pages[first : first + room], self._more(left), *end][:height]
+
+    def _more(self, left: int) -> Row:
+        """Below a page: how many rows come after it."""
         down = "Dn" if self.signs is ASCII else "↓"
-        more = f"  {down} {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
-        return [*pages[first : first + room], [("class:dim", more)], *end][:height]
+        text = f"  {down} {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
+        return [("class:dim", self._cut(text, self.width))]
 
     def _help(self, room: int) -> list[Row]:
         texts = help_texts(self.signs)
@@ -565,8 +579,7 @@ class _View:
         self.at_end = (left <= 0, first == 0)
         shown: list[Row] = [[("", f" {row}")] for row in rows[first : first + most]]
         if most < room:
-            more = f" PgDn: {left} more row{'s' * (left > 1)}" if left else " PgUp: back up"
-            shown.append([("class:dim", self._cut(f"{more}, q: back", self.width))])
+            shown.append(self._more(left))
         return self._filled(shown, room)
 
     # -- small things

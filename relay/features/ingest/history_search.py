@@ -27,7 +27,7 @@ from relay.agents.qwen import source as qwen
 from relay.agents.structured_source import object_in, text_in
 from relay.broker.client import connect
 from relay.cli import output
-from relay.cli.parser import Options, Parser
+from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core import sqlite
 from relay.core.errors import EXIT_NOT_FOUND, RelayError, UsageError
@@ -54,6 +54,8 @@ AIDER = "aider"
 _PART = 1 << 20
 #: What can be the id of a conversation, and no option of a program.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
+#: What ``--json`` shows of a conversation.
+_FIELDS = ("kind", "conversation", "cwd", "created_at", "messages", "snippet", "resume")
 
 
 class SaidMessage(NamedTuple):
@@ -80,7 +82,7 @@ def add(verbs: Parser) -> None:
     )
     parser.add_argument("words", nargs="+", metavar="WORDS", help="all in one message, in any case")
     parser.add_argument("--agent", choices=tuple(_HISTORIES), help="only that agent's")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="conversations (20)")
+    parser.add_argument("--limit", type=count, default=20, metavar="N", help="conversations (20)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=search_verb)
 
@@ -88,8 +90,6 @@ def add(verbs: Parser) -> None:
 def search_verb(options: Options) -> int:
     """``relay search``: 3 when nobody said it."""
     limit: int = options.limit
-    if limit < 1:
-        raise UsageError("--limit is a number from 1 on")
     words = [word.casefold() for text in options.words for word in text.split()]
     if not words:
         raise UsageError("say what to search for", hint="relay search WORDS")
@@ -119,12 +119,12 @@ def _newest(found: dict[tuple[str, str], _Conversation], limit: int) -> list[_Co
 def _row(found: _Conversation, words: list[str]) -> dict[str, object]:
     said = found.last
     return {
-        "agent": found.agent,
+        "kind": found.agent,
         "conversation": said.conversation,
-        "project": said.project,
-        "at_ms": said.at_ms,
+        "cwd": said.project,
+        "created_ms": said.at_ms,
         "messages": found.messages,
-        "excerpt": snippet(said.text, max(words, key=len)),
+        "snippet": snippet(said.text, max(words, key=len)),
         "resume": _resume(found.agent, said),
     }
 
@@ -143,20 +143,20 @@ def _resume(agent: str, said: SaidMessage) -> str:
 
 def _report(rows: list[dict[str, object]], more: bool, counts: Counts, options: Options) -> None:
     if options.json:
-        names = ("files", "bytes", "lines_passed", "problems")
-        output.as_json({"rows": rows, "more": more, **{one: getattr(counts, one) for one in names}})
-        return
+        output.as_json([output.shaped(row, _FIELDS) for row in rows])
     now_ms = time.time_ns() // 1_000_000
-    for row in rows:
-        at_ms, number = row["at_ms"], row["messages"]
+    for row in () if options.json else rows:
+        at_ms, number = row["created_ms"], row["messages"]
         assert isinstance(at_ms, int)
         times = f", {number} messages" if number != 1 else ""
-        output.data(f"{row['agent']}  {row['project'] or '?'}  {age(now_ms - at_ms)} ago{times}")
-        output.data(f"  {row['excerpt']}")
+        where = f"  {row['cwd'] or '?'}  {age(now_ms - at_ms)} ago{times}"
+        output.toned([(str(row["kind"]), "name"), (where, "")])
+        output.data(f"  {row['snippet']}")
         if row["resume"]:
             output.data(f"  {row['resume']}")
     if not rows:
         output.note(f"nothing found in {counts.files} files of {', '.join(_HISTORIES)}")
+        output.note("relay history --grep TEXT searches the messages between agents")
     if more:
         output.note("there are more: --limit N shows N, --agent only one agent's")
     for problem in counts.problems[:TOLD_MAX]:
@@ -164,7 +164,9 @@ def _report(rows: list[dict[str, object]], more: bool, counts: Counts, options: 
     if len(counts.problems) > TOLD_MAX:
         output.note(f"and {len(counts.problems) - TOLD_MAX} more")
     if counts.lines_passed:
-        output.note(f"{counts.lines_passed} lines were skipped: damaged, or too long")
+        number = counts.lines_passed
+        lines = "1 line was" if number == 1 else f"{number} lines were"
+        output.note(f"{lines} skipped: damaged, or too long")
 
 
 # -- the histories

@@ -18,6 +18,7 @@ from relay.cli.config_verbs import trust_file
 from relay.cli.parser import Parser
 from relay.cli.progress import Rows, starting
 from relay.cli.verbs import verb
+from relay.config.manifest import notices
 from relay.config.names import folder_of, holder
 from relay.config.programs import in_place
 from relay.config.spawned_agents import Spawn, spawned
@@ -111,6 +112,8 @@ def up_verb(options: Any) -> int:
                 cwd = os.path.normpath(os.path.join(path, inside, agent.cwd))
                 starts[number] = (agent, replace(wanted, cwd=cwd))
                 rows[agent.name]["branch"] = agent.branch
+    for line in notices(home, here) if starts else ():
+        output.note(f"relay: {line}")
     states = {agent.name: "starting" for agent, _ in starts}
     progress = Rows(sys.stderr, states, wanted=not options.json)
     with starting(_AT_ONCE) as pool, progress:

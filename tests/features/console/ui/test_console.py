@@ -58,6 +58,11 @@ def join(client: BrokerClient, name: str) -> None:
     )
 
 
+def leave(client: BrokerClient) -> None:
+    """Its session says that it has ended, so that nobody waits for it."""
+    client.request(AGENT_STATE, state="gone")
+
+
 def click(column: int, row: int) -> str:
     """The bytes of a click of the mouse; both count from 1."""
     return f"\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m"
@@ -212,6 +217,7 @@ def test_what_is_typed_goes_to_an_agent_that_runs_or_the_prompt_says_otherwise(
     env = {**os.environ, "LANG": "C.UTF-8"}
     with connect(home) as ada:
         join(ada, "Ada")
+        leave(ada)
     with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console:
         console.wait_match(r"^ Ada +gone(.*\n)*>$")
         with connect(home) as eve:
@@ -235,6 +241,8 @@ def test_what_is_typed_goes_to_an_agent_that_runs_or_the_prompt_says_otherwise(
                 assert decided[0]["granted"]
                 console.type("half a line")
                 console.wait_match("to Dan> half a line$")
+                leave(bob)
+                leave(dan)
             # What is being typed gets no other receiver when its own ends.
             console.wait_match(r"Dan has ended; a message .*\n.*\nto Dan \(gone\)> half a line$")
             console.type(CTRL_C + "\x1b[A" * 4)
@@ -244,6 +252,7 @@ def test_what_is_typed_goes_to_an_agent_that_runs_or_the_prompt_says_otherwise(
                 console.wait_match("^ Fay ")
                 console.type(DOWN)
                 console.wait_match("to Fay>$")
+                leave(fay)
             console.wait_match(r"Fay has ended; now to Eve\n.*\nto Eve>$")
 
 
@@ -288,6 +297,33 @@ def test_what_was_typed_for_a_question_is_put_away_when_it_is_no_longer_asked(
         console.type(ESC)
         console.wait_match("to Bob>$")
         asks.join(20)
+
+
+def test_nothing_that_a_terminal_sends_ends_it_or_becomes_text(
+    home: Home, bob: BrokerClient, tmp_path: Path
+) -> None:
+    env = {**os.environ, "LANG": "C.UTF-8"}
+    with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console:
+        console.wait_match("to Bob>$")
+        mouse = "\x1b[<0;;40M", "\x1b[<M", f"\x1b[<0;{'9' * 5000};1M", "\x1b[;;M", "\x1b[Mr!!"
+        others = (
+            "\x1b[I",
+            "\x1b[?1;2c",
+            "\x1b]11;rgb:00/00/00\x07",
+            f"\x1b[{'1' * 99};1R",
+        )
+        for sent in (*mouse, *others):
+            console.type(sent)
+        console.type("a\x1b[200~ lot\nof 漢字\x1b[201~ b")
+        console.wait_match(r"to Bob> a lot\n *of 漢字 b$")
+        console.type(CTRL_C)
+        console.wait_match("to Bob>$")
+        console.type("\x1b[200~a paste without an end")
+        console.wait_quiet()  # nothing shows that it was read
+        console.type(CTRL_C)
+        console.wait_quiet()
+        console.type("goes on")
+        console.wait_match("to Bob> goes on$")
 
 
 def test_where_nothing_can_be_drawn_it_says_what_to_use(

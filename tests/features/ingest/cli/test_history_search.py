@@ -111,7 +111,7 @@ def test_all_agents_are_searched_and_each_conversation_comes_with_what_resumes_i
     _aider(project)
     monkeypatch.chdir(project)
     found = json.loads(relay("search", "found", "Kiwi", "--json").stdout)
-    assert {row["agent"]: row["resume"] for row in found["rows"]} == {
+    assert {row["kind"]: row["resume"] for row in found} == {
         "claude": f"cd '/srv/a b' && claude --resume {ID}",
         "codex": f"cd /srv/c && codex resume {ID}",
         "gemini": f"cd /srv/g && gemini --resume {ID}",
@@ -119,10 +119,10 @@ def test_all_agents_are_searched_and_each_conversation_comes_with_what_resumes_i
         "opencode": "cd /srv/o && opencode --session ses_1",
         "aider": f"cd '{project}' && aider --restore-chat-history",
     }
-    [aider] = (row for row in found["rows"] if row["agent"] == "aider")
-    assert (aider["messages"], aider["excerpt"]) == (1, "The kiwi is [found].")
-    assert [row["at_ms"] for row in found["rows"]] == sorted(
-        (row["at_ms"] for row in found["rows"]), reverse=True
+    [aider] = (row for row in found if row["kind"] == "aider")
+    assert (aider["messages"], aider["snippet"]) == (1, "The kiwi is [found].")
+    assert [row["created_at"] for row in found] == sorted(
+        (row["created_at"] for row in found), reverse=True
     )
     assert relay("search", "kiwi", "plum").returncode == 3
 
@@ -140,4 +140,4 @@ def test_what_was_said_cannot_act_on_the_terminal_and_what_is_damaged_is_counted
     done = relay("search", "kiwi", "found")
     assert done.returncode == 0
     assert "\x1b" not in done.stdout and "qwen  /srv/q" in done.stdout
-    assert "opencode.db" in done.stderr and "1 lines were skipped" in done.stderr
+    assert "opencode.db" in done.stderr and "1 line was skipped" in done.stderr
