@@ -379,9 +379,12 @@ class FullScreen:
             self._state.say("")
         elif not self._panes.painted.read:
             self._turn(-step)  # what is asked is read before it is answered
-        elif choice := self._state.choice(self._buffer.text, step):
-            self._state.follows = True
-            self._write(choice)
+        else:
+            # The arrows never pass over a choice that was not in sight.
+            seen = self._buffer.text or self._panes.painted.marked
+            if choice := self._state.choice(self._buffer.text, step if seen else 0):
+                self._state.follows = True
+                self._write(choice)
 
     def _turn(self, way: int) -> None:
         self._state.say("")  # such as that there is more to read; it takes room

@@ -123,15 +123,16 @@ class Painted:
     """The screen above the prompt. ``seen``: the ids of messages to the person that stand on it;
     ``at_end``: whether there is nothing more to scroll to, down and up; ``links``: what a click
     chooses, see ``link_at``; ``read``: whether an item's words stand there to their end, or were
-    scrolled away; ``pan_max`` and ``lift_max``: columns and rows of the agent's screen
-    that the pane has no room for; ``page_rows``: rows of a page of the help or of an item, 0 where
-    there are no pages."""
+    scrolled away; ``marked``: whether its choice that has the focus is in sight; ``pan_max`` and
+    ``lift_max``: columns and rows of the agent's screen that the pane has no room for;
+    ``page_rows``: rows of a page of the help or of an item, 0 where there are no pages."""
 
     rows: list[Row]
     seen: tuple[str, ...]
     at_end: tuple[bool, bool]
     links: tuple[tuple[str, str], ...]
     read: bool = True
+    marked: bool = True
     pan_max: int = 0
     lift_max: int = 0
     page_rows: int = 0
@@ -181,7 +182,7 @@ class _View:
         self.zone = zone
         self.seen: list[str] = []
         self.at_end = (False, True)
-        self.read = True
+        self.read = self.marked = True
         self.pan_max = self.lift_max = self.page_rows = 0
         self.links: list[tuple[str, str]] = []
         #: Stands for the older of many messages in a row between the same two that do not go on.
@@ -206,8 +207,9 @@ class _View:
             middle = self._narrow(room)
         rows = [*head, *middle[:room], *items, *bottom]
         seen, links = tuple(self.seen), tuple(self.links)
+        item = self.read, self.marked
         hidden = self.pan_max, self.lift_max, self.page_rows
-        return Painted(rows[: self.height], seen, self.at_end, links, self.read, *hidden)
+        return Painted(rows[: self.height], seen, self.at_end, links, *item, *hidden)
 
     def _linked(self, rows: list[Row], kind: str, name: str) -> list[Row]:
         """The rows, on which a click chooses this."""
@@ -559,6 +561,7 @@ class _View:
         mark = next((n for n, row in enumerate(pages) if _MARKED in row[0][0]), 0)
         if self.state.follows and mark and not first <= mark < first + room:
             first = min(mark, len(pages) - room)
+        self.marked = not mark or first <= mark < first + room
         left = max(0, len(pages) - room - first)
         self.at_end = (left == 0, first == 0)
         return [*pages[first : first + room], self._more(left), *end][:height]
