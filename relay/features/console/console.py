@@ -445,7 +445,7 @@ class FullScreen:
             if not buffer.text:
                 self._turn(-1)
                 return False
-            state.say("read it to its end first: PgDn", failed=True)
+            state.say("read it to its end first: Enter or PgDn", failed=True)
             # A choice is typed again after that; more than one is not.
             return not state.is_choice(buffer.text)
         if state.answering in state.items and not buffer.text.strip():
