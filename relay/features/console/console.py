@@ -116,6 +116,8 @@ class _Panes(UIControl):
         self.height = height
         now_ms, zone = time.time_ns() // 1_000_000, time.localtime().tm_gmtoff
         self.painted = paint(self._state, width, height, now_ms, self._signs, zone)
+        # Many steps of the wheel come at once, and may have gone beyond the end.
+        self._state.page, self._state.scrolled = self.painted.above, self.painted.below
         rows = self.painted.rows
 
         def line(n: int) -> StyleAndTextTuples:
