@@ -62,7 +62,6 @@ def main() -> None:
     wanted = loads(sys.stdin.read())
     if os.fork():
         os._exit(0)
-    print(os.getpid(), flush=True)
     taken = wanted["env"]
     env = {name: one for name, one in {**os.environ, **taken}.items() if one is not None}
     try:
@@ -72,6 +71,7 @@ def main() -> None:
     home = Home(env["RELAY_HOME"])
     server = AttachServer(home, wanted["name"], (COLUMNS, ROWS))
     server.listen()
+    print(os.getpid(), flush=True)  # from now on it can be attached to
     began = time.monotonic()
     with DrivenProgram(wanted["argv"], env, COLUMNS, ROWS, server.wake) as program:
         server.serve(program)
@@ -114,8 +114,9 @@ def _tell(name: str, program: DrivenProgram) -> None:
             lines.append(row)
         wraps = len(row) == COLUMNS
     what = f"{name} has ended {_how(program.exit_status or 0)}"
-    with suppress(BrokenPipeError):  # who has started it has seen enough
-        print(redact("\n".join([what, *lines[-_ROWS_SHOWN:]])), flush=True)
+    # Who has started it waits for its end, unless they have seen enough.
+    with suppress(BrokenPipeError), open(sys.stdout.fileno(), "w", encoding="utf-8") as told:
+        told.write(redact("\n".join([what, *lines[-_ROWS_SHOWN:]])))
 
 
 class _Viewer:

@@ -148,7 +148,7 @@ def _from_cache(cache: str) -> Library:
             os.unlink(path)  # cut short by a crash: the next process writes it anew
         raise
     library = Library(ffi, ffi.dlopen(_shared_object(folder)))
-    if kept is None:
+    if not kept:  # or empty, as after a crash
         _keep(path, code)
     return library
 

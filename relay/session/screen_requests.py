@@ -65,6 +65,8 @@ class ScreenRequests:
         self._kind, self._sources = kind, sources
         self._output = output
         self._one = asyncio.Lock()  # one answer at a time
+        #: The question, and the focus in it, that an arrow was pressed at and that stayed there.
+        self._unmoved: tuple[str, int] | None = None
 
     def answers(self) -> dict[str, FeatureAnswer]:
         """The functions that answer requests, by kind."""
@@ -173,9 +175,13 @@ class ScreenRequests:
                 return
             if at is None:
                 raise NotDelivered("it cannot be seen which choice has the focus", hint=ATTACH)
-            key = forth if index > at else back
-            await self._press(id_, partial(_if_at, at, key))
-            await self._until(partial(self._moved, id_, at))
+            # A program that is busy may take the key later: with another one it would go too far.
+            if self._unmoved != (id_, at):
+                await self._press(id_, partial(_if_at, at, forth if index > at else back))
+                self._unmoved = (id_, at)
+            if not await self._until(partial(self._moved, id_, at)):
+                break
+            self._unmoved = None
         raise NotDelivered("the focus does not move to that choice", hint=ATTACH)
 
     def _moved(self, id_: str, at: int) -> bool:

@@ -22,15 +22,18 @@ at, asked, spin = 0, 0, 0
 def draw():
     rows = [f'\x1b[1mQuestion {asked}\x1b[0m', 'Which one do you want?', '']
     rows += [f'{"❯" if n == at else " "} {c}' for n, c in enumerate(('Red', 'Green', 'Blue'))]
-    rows += ['', f'↑/↓ to move, Enter to select {"|/-"[spin % 3]}']
+    spinner = '…' if is_busy else '|/-'[spin % 3]
+    rows += ['', f'↑/↓ to move, Enter to select {spinner}']
     os.write(1, ('\x1b[H\x1b[2J' + '\r\n'.join(rows)).encode())
 os.write(1, b'\x1b[?1049h\x1b[?25l')
 while asked < 2:
+    is_busy = os.path.exists(sys.argv[1] + '.busy')
     draw()
-    if not select.select([0], [], [], 0.15)[0]:
+    if not select.select([] if is_busy else [0], [], [], 0.15)[0]:
         spin += 1
         continue
-    key = os.read(0, 16)
+    key = os.read(0, 3)
+    open(sys.argv[1] + '.keys', 'ab').write(key[-1:])
     if key == b'\x1b[B': at = min(at + 1, 2)
     if key == b'\x1b[A': at = max(at - 1, 0)
     if key == b'\r':
@@ -127,12 +130,21 @@ def test_in_a_list_the_focus_is_moved_and_confirmed_once(tmp_path: Path) -> None
         shown = relay_json("peek", "Bob", "--color")
         assert ["Question 0", {"bold": True}] in shown["spans"][0]
         assert relay("answer", "Bob", "blue") == "Bob: Blue\n"
-        question(unlike=first["id"])
+        second = question(unlike=first["id"])
         assert answers.read_text() == "Blue\n"
         assert "no agent or waiting item" in relay("answer", first["id"], "blue", status=3)
-        relay("answer", "Bob", "2")
+        # What it gets while it is busy moves the focus later, and once.
+        busy = tmp_path / "answers.busy"
+        busy.touch()
+        bob.wait_for("select …")
+        for _ in range(2):
+            assert "the focus does not move" in relay("answer", "Bob", "2", status=4)
+        busy.unlink()
+        bob.wait_for("❯ Green")
+        assert relay("answer", second["id"], "2") == "Bob: Green\n"
         assert bob.wait() == 0
     assert answers.read_text() == "Blue\nGreen\n"
+    assert (tmp_path / "answers.keys").read_bytes() == b"BB\rB\r"
 
 
 #: Numbers of programs that ask at their start, at rest, after a paste and after Enter.

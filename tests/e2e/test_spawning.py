@@ -86,7 +86,7 @@ def test_an_agent_survives_the_terminal_it_was_spawned_from_and_is_released_in_o
 
 
 def test_viewers_of_any_size_see_the_same_and_who_only_reads_types_nothing() -> None:
-    relay("spawn", "Bob", "--", *python(FULL))
+    relay("spawn", "Bob", "--no-wait", "--", *python(FULL))
     with viewer(80, 24) as one:
         sees(one, "size 80x24 typed <>")
         assert one.picture(0).title == "Bob: Ctrl-\\ d leaves it"

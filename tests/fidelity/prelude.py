@@ -15,9 +15,10 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 def tell(name: str, data: bytes = b"") -> None:
     """Let the test know: the file ``name`` appears, whole."""
     path = os.path.join(FOLDER, name)
-    with open(path + ".part", "wb") as file:
+    part = f"{path}.{os.urandom(4).hex()}"  # a signal's handler may tell the same in its middle
+    with open(part, "wb") as file:
         file.write(data)
-    os.rename(path + ".part", path)
+    os.rename(part, path)
 
 
 def show(name: str, value: object) -> None:

@@ -58,6 +58,11 @@ def join(client: BrokerClient, name: str) -> None:
     )
 
 
+def leave(client: BrokerClient) -> None:
+    """Its session says that it has ended, so that nobody waits for it."""
+    client.request(AGENT_STATE, state="gone")
+
+
 def click(column: int, row: int) -> str:
     """The bytes of a click of the mouse; both count from 1."""
     return f"\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m"
@@ -212,6 +217,7 @@ def test_what_is_typed_goes_to_an_agent_that_runs_or_the_prompt_says_otherwise(
     env = {**os.environ, "LANG": "C.UTF-8"}
     with connect(home) as ada:
         join(ada, "Ada")
+        leave(ada)
     with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console:
         console.wait_match(r"^ Ada +gone(.*\n)*>$")
         with connect(home) as eve:
@@ -235,6 +241,8 @@ def test_what_is_typed_goes_to_an_agent_that_runs_or_the_prompt_says_otherwise(
                 assert decided[0]["granted"]
                 console.type("half a line")
                 console.wait_match("to Dan> half a line$")
+                leave(bob)
+                leave(dan)
             # What is being typed gets no other receiver when its own ends.
             console.wait_match(r"Dan has ended; a message .*\n.*\nto Dan \(gone\)> half a line$")
             console.type(CTRL_C + "\x1b[A" * 4)
@@ -244,6 +252,7 @@ def test_what_is_typed_goes_to_an_agent_that_runs_or_the_prompt_says_otherwise(
                 console.wait_match("^ Fay ")
                 console.type(DOWN)
                 console.wait_match("to Fay>$")
+                leave(fay)
             console.wait_match(r"Fay has ended; now to Eve\n.*\nto Eve>$")
 
 
