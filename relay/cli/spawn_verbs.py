@@ -186,6 +186,9 @@ def _bring_back(home: Home, chosen: dict[str, Spawn], rows: dict[str, Json], *, 
     from concurrent.futures import as_completed  # slow to import, and only here
 
     worst = 0
+    folders = {wanted.cwd for wanted in chosen.values()}
+    for line in dict.fromkeys(line for cwd in sorted(folders) for line in notices(home, cwd)):
+        output.note(f"relay: {line}")
     progress = Rows(sys.stderr, dict.fromkeys(chosen, "starting"), wanted=not quiet)
     with starting(_AT_ONCE) as pool, progress:
         starts = {pool.submit(bring_back, home, one): one for one in chosen.values()}
