@@ -190,17 +190,20 @@ def _too_long(seconds: float) -> Timeout:
 
 def page(path: str, *, before: int | None, limit: int, text: str = "") -> tuple[list[Row], bool]:
     """The newest ``limit`` deliveries of messages before the event with that number, the newest
-    first, each with ``seq``; and whether there are more. ``text`` is in the body, in any case, or
-    is who it is from or for."""
+    first, each with ``seq``; and whether there are more. ``text`` is in the body or in an answer,
+    in any case, or is who it is from or for."""
     where, values = ["e.kind = 'message'"], list[object]()
     if before is not None:
         where.append("e.seq < ?")
         values.append(before)
     if text:
         where.append(
-            f"(instr(lower(e.body), lower(?)) OR {SENDER} = ? COLLATE NOCASE OR d.recipient = ?)"
+            f"(instr(lower(e.body), lower(?)) OR {SENDER} = ? COLLATE NOCASE OR d.recipient = ?"
+            " OR e.seq IN (SELECT m.event FROM agent_messages m JOIN agent_messages a"
+            "  ON a.turn = m.turn AND a.role = 'assistant' AND instr(lower(a.content), lower(?))"
+            "  WHERE m.role = 'user'))"
         )
-        values += [text] * 3
+        values += [text] * 4
     found = query(
         path,
         f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"

@@ -65,6 +65,8 @@ def test_an_answer_belongs_to_the_newest_message_that_its_turn_answers(path: str
     answer = {"asked": "M3", "from": "Bob", "to": "Alice", "body": "Both done."}
     assert reading.answers(path, ["M1", "M3", "M5"]) == [answer | {"created_ms": 9_000}]
     assert reading.answers(path, ["M2"]) == []
+    rows, _ = reading.page(path, before=None, limit=9, text="BOTH done")
+    assert [row["id"] for row in rows] == ["M3", "M1"]
 
 
 @pytest.mark.parametrize(
