@@ -66,9 +66,7 @@ def add(verbs: Parser) -> None:
         offers="names",
         help="only these agents, even if they ended",
     )
-    back.add_argument(
-        "--yes", action="store_true", help="do not ask about agents that an agent started"
-    )
+    back.add_argument("--yes", action="store_true", help="start what relay would ask about")
     back.add_argument("--json", action="store_true", help="print JSON")
     back.set_defaults(run=resume_verb)
     end = verb(verbs, "release", "relay release Bob Carol\n  relay release --all --now")
