@@ -31,6 +31,7 @@ from relay.session.session_commands import (
     FeatureCommand,
     FeatureRequested,
     InjectText,
+    NoteOver,
     PersonNote,
     ReportEvent,
     RunHandlers,
@@ -162,13 +163,15 @@ class HandlerLanes:
             self._finish(lane)
 
     def _concluded(self, match: Match, outcome: CallOutcome[HookOutput]) -> Iterator[DriverCommand]:
+        if outcome.ok:
+            yield NoteOver(f"{outcome.handler}: ")
         if outcome.result is not None:
             for text in outcome.result.inject:
                 yield InjectText(self._new_id(), text, match)
         elif not outcome.ok:
             # The reason is for the person; the agent only learns that it did not happen.
             yield PersonNote(f"{outcome.handler}: {outcome.error}")
-            yield AgentNotice(f"{_head(match)}: its handler failed; the person can see why")
+            yield AgentNotice(f"{_head(match)}: its handler failed; relay status says why")
 
     def _finish(self, lane: deque[Detection]) -> None:
         done = lane.popleft()

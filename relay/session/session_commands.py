@@ -268,7 +268,7 @@ class PersonNote(DriverCommand, SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class NoteOver(DriverCommand, SessionEvent):
-    """What a PersonNote said is no longer so."""
+    """What a PersonNote said, or all that began so, is no longer so."""
 
     text: str
 

@@ -312,8 +312,8 @@ class SourceSelector:
             self.notes = [*self.notes, reason][-NOTES_MAX:]
 
     def forget(self, reason: str) -> None:
-        """Remove a note."""
-        self.notes = [one for one in self.notes if one != reason]
+        """Remove a note, or all that begin so."""
+        self.notes = [one for one in self.notes if not one.startswith(reason)]
 
     def _silence_ends(self) -> float | None:
         """When an open block on the screen counts as unclosed."""

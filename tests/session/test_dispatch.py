@@ -15,6 +15,7 @@ from relay.session.handler_lanes import HandlerLanes
 from relay.session.session_commands import (
     AgentNotice,
     InjectText,
+    NoteOver,
     PersonNote,
     RunHandlers,
     SendRequested,
@@ -60,9 +61,10 @@ def test_what_handlers_answer_is_injected_and_their_failure_is_told_in_short() -
     said = CallOutcome("log.py", CallEnd.DONE, result=HookOutput(inject=("done",)))
     failed = CallOutcome[HookOutput]("log.py", CallEnd.RAISED, error="secret detail")
     assert list(dispatch.ended(HandlersEnded(heard, [said, failed]))) == [
+        NoteOver("log.py: "),  # what an earlier run of it, or of an earlier text, said
         InjectText("new", "done", heard.found),  # type: ignore[arg-type]
         PersonNote("log.py: secret detail"),
-        AgentNotice("@log:a: its handler failed; the person can see why"),
+        AgentNotice("@log:a: its handler failed; relay status says why"),
     ]
 
 
