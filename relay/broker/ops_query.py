@@ -147,7 +147,9 @@ class QueryOps:
             agent = self._directory.meant(agent)
             there = self._directory.get(agent) is not None or "@" in agent
             if not there and not queries.is_named(self._ledger, agent):
-                raise self._directory.nobody(agent)
+                nobody = self._directory.nobody(agent)
+                if nobody.details["did_you_mean"]:  # else it may be a persona without messages
+                    raise nobody
         kind, channel = fields.get("kind") or "message", fields.get("channel")
         wanted = Filter(
             kind=None if kind == "*" else kind,

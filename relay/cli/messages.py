@@ -233,7 +233,8 @@ def history_verb(options: Any) -> int:
         deadline=300.0,
         **output.speaker(),
     )
-    table.messages(answer, options.json, "no messages", found=options.grep)
+    nothing = f"no messages from or to {options.name}" if options.name else "no messages"
+    table.messages(answer, options.json, nothing, found=options.grep)
     if answer.get("only") and not options.json:
         output.note(f"turns were not searched: {answer['only']}")
     return 0
