@@ -305,6 +305,9 @@ def test_an_answer_stands_among_the_messages_and_leads_to_its_question(browser: 
         assert source.asked[-1] == ("message", {"id": "M28"})
         head = page.locator(".message .head").last.inner_text()
         assert head.split()[1:] == ["Erin", "→", "Dave", "answer"]
+        page.locator(".message").last.focus()
+        page.keyboard.press("ArrowUp")
+        assert page.evaluate("document.activeElement.dataset.id") == "M29 Alice"
 
 
 def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Browser) -> None:
