@@ -98,6 +98,8 @@ _WRAPPED = (Kind.AGENT, Kind.PERSON)
 _ROWS_MAX = 1 << 20
 #: A row with less room than this at its end may have been wrapped.
 _FULL = 16
+#: So many columns programs may leave free at the right of a row that they break.
+_MARGIN = 4
 #: A panel that covers this part of the screen holds the conversation; a smaller one is a dialog,
 #: a tool's output or the input line.
 _PANEL_SHARE = 0.6
@@ -281,6 +283,7 @@ def _classify(snapshot: Snapshot, echo: EchoMask, style: AgentStyle) -> list[_Ra
     blanks, corner, tool_column, called = 0, 0, 0, False
     first_draft, last_draft = _input_box(seen, snapshot.cursor_line)
     draft_seen, empty = False, _empty_quotations(seen)
+    status: _Traits | None = None
     rest = echo.rest(traits.solid for traits in seen)
     for number, traits in enumerate(seen):
         if not traits.text or traits.rule or number in empty:
@@ -298,6 +301,9 @@ def _classify(snapshot: Snapshot, echo: EchoMask, style: AgentStyle) -> list[_Ra
             this = kind = Kind.AGENT
         elif traits.panel is not None or (traits.busy and not traits.speaks):
             this = Kind.OTHER
+            status = traits if traits.busy else None
+        elif status and not gap and status.columns + traits.word >= snapshot.cols - _MARGIN:
+            this, status = Kind.OTHER, traits  # how to interrupt it goes on in a second row
         elif traits.call:
             this, called, spoken, kind = Kind.TOOL, True, "", Kind.AGENT
         elif (begun := echo.begun(traits.solid)) or traits.person:
@@ -336,6 +342,7 @@ def _classify(snapshot: Snapshot, echo: EchoMask, style: AgentStyle) -> list[_Ra
                 raws[-1].written = True
         elif draft_seen and this is Kind.AGENT:
             raws[-1].kind = Kind.DRAFT if not gap else Kind.OTHER
+        status = status if this is Kind.OTHER else None
         if this is Kind.PERSON and echo.is_end(spoken):
             kind, block = Kind.AGENT, block + 1  # below what relay typed the agent speaks
         gap, blanks = False, 0

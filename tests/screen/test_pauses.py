@@ -126,6 +126,26 @@ def test_what_a_profile_knows_for_work_holds_a_message_though_it_never_changes()
     assert program.found == ["one two"]
 
 
+@pytest.mark.parametrize(
+    "status",
+    [
+        ["⠏ Just a jiffy, I'm debugging it all (5s · esc to cancel", ")"],
+        [
+            "⠏ Just a jiffy, I'm still debugging all of the world",
+            "(5s · 12 tokens · esc to cancel)",
+        ],
+    ],
+)
+def test_what_shows_work_may_be_broken_at_the_edge(status: list[str]) -> None:
+    program = Watched()
+    for seconds in range(20):
+        turning = status[0].replace("5s", f"{seconds}s").replace("⠏", chr(0x2801 + seconds))
+        program.shows("@relay:Bob please run the te", turning, *status[1:])
+    assert program.found == []
+    program.shows("@relay:Bob please run the tests", "", "I wait.")
+    assert program.found == ["please run the tests"]
+
+
 def test_words_that_were_still_written_and_are_gone_when_it_goes_on_are_no_message() -> None:
     program = Watched(Profile(busy=(re.compile("Generating"),)).screen)
     program.shows("", "", "Generating")
