@@ -352,5 +352,6 @@ def no_agent(home: Home, name: str, *, runs: bool = False) -> NotFound:
     here = name.lower() in (one.lower() for one in known)
     close = None if here else nearest(name, known)
     hint = f"did you mean {close}?" if close else "relay agents lists them"
+    hint = f"relay resume {name} starts it again" if here else hint
     what = f"no agent called {name} is running" if runs else f"no agent is called {name}"
     return NotFound(what, hint=hint)

@@ -44,7 +44,7 @@ def add(verbs: Parser) -> None:
     transcript = verb(verbs, "transcript", "relay transcript Bob\n  relay transcript Bob -n 1")
     transcript.add_argument("name", metavar="NAME", offers="names", help="the agent")
     transcript.add_argument(
-        "-n", dest="turns", type=count, default=5, metavar="N", help="how many turns (5)"
+        "--limit", "-n", dest="turns", type=count, default=5, metavar="N", help="how many turns (5)"
     )
     transcript.add_argument("--json", action="store_true", help="print JSON")
     transcript.set_defaults(run=transcript_verb)

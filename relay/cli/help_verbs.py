@@ -51,9 +51,9 @@ def add(verbs: Parser) -> None:
     )
     script.add_argument(
         "shell",
-        metavar="SHELL",
+        metavar="bash|zsh|fish",
         offers="shells",
-        help="bash, zsh or fish",
+        help="your shell",
     )
     script.set_defaults(run=completions_verb)
 
@@ -83,7 +83,7 @@ def help_verb(options: Any) -> int:
 
 
 def completions_verb(options: Any) -> int:
-    """``relay completions SHELL``: the script on stdout."""
+    """``relay completions``: the script on stdout."""
     if options.shell not in SHELLS:
         tables = door.tables("NAMES")
         if options.shell not in (_AGENTS, *tables):

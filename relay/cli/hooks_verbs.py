@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from relay.broker.client import connect, request
@@ -32,6 +31,8 @@ from relay.hooks.registry import split_pattern
 from relay.protocol.agent_ops import HOOK_LOG
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from relay.hooks.context import Context, Identity
     from relay.hooks.run_functions import FunctionRunner
 
@@ -366,16 +367,12 @@ class _DryActions:
         return self._note(notify=text, topic=topic)
 
     def agents(self) -> Future[list[dict[str, Any]]]:
-        future: Future[list[dict[str, Any]]] = Future()
-        future.set_result([])
-        return future
+        return _done([])
 
     def request(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
         """A dry run finds nothing, and saves nothing."""
-        future: Future[dict[str, Any]] = Future()
         if op in ("memory_get", "memory_forget"):
-            future.set_exception(NotFound("a dry run looks up no memory"))
-            return future
+            return _done(error=NotFound("a dry run looks up no memory"))
         now_ms = time.time_ns() // 1_000_000
         memory = {
             "id": "dry-run",
@@ -389,19 +386,28 @@ class _DryActions:
             "supersedes": fields.get("supersedes"),
             "meta": fields.get("meta") or {},
         }
-        future.set_result({"memory": memory, "outcome": "new", "redacted": [], "memories": []})
         if op == "memory_save":
             self._note(memory=memory["text"])
-        return future
+        return _done({"memory": memory, "outcome": "new", "redacted": [], "memories": []})
 
     def command(self, namespace: str, action: str, text: str) -> None:
         self._note(**{namespace: text}, action=action)
 
     def _note(self, **what: str) -> tuple[str, Future[Any]]:
         self.asked.append(what)
-        future: Future[Any] = Future()
-        future.set_result({})
-        return new_ulid(time.time_ns() // 1_000_000), future
+        return new_ulid(time.time_ns() // 1_000_000), _done({})
+
+
+def _done(value: Any = None, error: Exception | None = None) -> Future[Any]:
+    """A future with a result, or with an error."""
+    from concurrent.futures import Future  # imports logging: only where functions run
+
+    future: Future[Any] = Future()
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+    return future
 
 
 def _dry_run(

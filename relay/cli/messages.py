@@ -264,9 +264,10 @@ def show_verb(options: Any) -> int:
     if options.json:
         output.as_json(shown)
         return 0
-    names = ("id", "from", "via", "cause", "mode", "thread", "session", "turn", "created_at")
+    names = ("id", "from", "via", "cause", "mode", "thread", "session", "turn")
     of_channel = ("channel", "source_id", "sender_type", "account", "peer", "content_type")
     lines = [(name, shown.get(name)) for name in names]
+    lines.append(("created_at", table.when(row["created_ms"])))
     for one in shown["deliveries"]:
         proof = f", proof: {one['proof']}" if one["proof"] else ""
         tries = f", tries: {one['attempts']}" if one["attempts"] else ""

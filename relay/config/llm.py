@@ -21,7 +21,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from relay.core.errors import ConfigError, RelayError, did_you_mean
-from relay.directive.redact import server_words
 
 Section = dict[str, Any]
 #: Other words for a key in a section.
@@ -399,6 +398,8 @@ def _refused(llm: LLM, status: int, body: bytes) -> LLMUnavailable:
 
 def refusal(llm: LLM, status: int, body: bytes) -> tuple[str, str]:
     """What a server answered instead of what it was asked for, and what to do; "" for nothing."""
+    from relay.directive.redact import server_words  # many patterns: only here
+
     said = server_words(body, llm.key)
     hint = ""
     if status in (401, 403):

@@ -126,6 +126,8 @@ def without_bars(rows: list[str], cols: int, style: AgentStyle) -> list[str]:
 
 def width(row: str) -> int:
     """The columns that ``row`` takes."""
+    if row.isascii():
+        return len(row)
     return len(row) + sum(
         -1 if unicodedata.combining(char) else unicodedata.east_asian_width(char) in "WF"
         for char in row

@@ -577,6 +577,7 @@ class RedrawReader:
         ``gone``: this many of its first rows have left the screen and settle now.
         """
         self._learn_noted(now)
+        growing = self._growing()
         self._note_work(snapshot, now)
         rows = read_rows(snapshot, self._out.echo, self._style, self._state.breaking)
         self._tell_hidden(rows)
@@ -600,12 +601,19 @@ class RedrawReader:
         if aligned.changed or len(before) != len(self._view):
             self._state.changed_at = now
         if aligned.gone:
-            self._put_gone(before, {id(entry) for entry in aligned.gone})
+            self._put_gone(before, {id(entry) for entry in aligned.gone} - growing)
         if gone:
             above = [p for p in paragraphs(self._view) if p[-1][0].number < gone]
             fresh = {id(entry) for p in above for _, entry in p if not entry.emitted}
             self._put_gone(self._view, fresh)
         self._settle(now, everything=settle)
+
+    def _growing(self) -> set[int]:
+        """The entries at the end of the text that the program was still writing, by their id."""
+        if not self._state.works:
+            return set()
+        last = [paragraph for paragraph, last, _ in unsettled(self._view) if last]
+        return {id(entry) for paragraph in last for _, entry in paragraph}
 
     def _note_work(self, snapshot: Snapshot, now: float) -> None:
         mark = marks_of_work(snapshot, self._style)

@@ -88,6 +88,11 @@ _NAMED = re.compile(r"\s*@[\w*-]+:")
 _OPENING = re.compile(r"(?:.*[\s:])?<<<$")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
 _WORD = re.compile(r"\S+")
+#: A character of Chinese or Japanese, and what may not begin a row behind it.
+_UNSPACED = re.compile(
+    "[\u2e80-\u30ff\u31f0-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003fffd]"
+    "[、。〉》」』】〕！），．：；？ー・]*"
+)
 _WRAPPED = (Kind.AGENT, Kind.PERSON)
 #: More rows than a look shows.
 _ROWS_MAX = 1 << 20
@@ -116,7 +121,9 @@ class _Traits(NamedTuple):
     begins: bool  # a line of its own: it continues none
     directive: bool  # ... because of what it says, not because of a mark before it
     words: bool  # more words than the first
-    word: int  # the length of the first word
+    word: int  # the columns of the first word
+    columns: int  # ... and of the whole row
+    unspaced: int  # the columns of the first character that needs no space before it, or 0
     call: bool  # begins what is nobody's words
     opening: bool  # begins a block
     closing: bool  # the end of a block, as it is drawn
@@ -141,6 +148,7 @@ def _traits(row: str, style: AgentStyle) -> _Traits:
     panel, quote = (PANEL.fullmatch(text), _QUOTE.fullmatch(text)) if draws else (None, None)
     closing = _is_closing(text)
     bullet, tool, word = style.bullet.match(text), style.tool.match(text), _WORD.search(text)
+    unspaced = _UNSPACED.match(text.lstrip()) if draws else None
     return _Traits(
         text=text,
         solid=solid(text),
@@ -157,7 +165,9 @@ def _traits(row: str, style: AgentStyle) -> _Traits:
         begins=bool(bullet or closing or _DIRECTIVE.match(text) or _LIST_ITEM.match(text)),
         directive=_NAMED.match(text) is not None,
         words=word is not None and word.end() < len(text),
-        word=len(word[0]) if word else 0,
+        word=width(word[0]) if word else 0,
+        columns=width(text),
+        unspaced=width(unspaced[0]) if unspaced else 0,
         call=style.call is not None and style.call.match(text) is not None,
         opening=text.endswith("<<<") and _OPENING.match(text) is not None,
         closing=closing,
@@ -244,11 +254,11 @@ def read_rows(
         if before is not None and before.kind is raw.kind:
             at = snapshot.cols if raw.block in unwrapped else edge
             if not raw.gap and not before.traits.opening:
-                row.joins = _joint(before.text, raw.traits, at, sure=not said and exact)
+                row.joins = _joint(before.traits, raw.traits, at, sure=not said and exact)
                 if row.joins and raw.indent <= margin:
-                    joined.append((row, len(before.text)))
+                    joined.append((row, before.traits.columns))
             if not raw.gap or style.tail:
-                row.partial = row.joins is None and len(before.text) > at - _FULL
+                row.partial = row.joins is None and before.traits.columns > at - _FULL
         if row.joins is None:
             said = raw.traits.directive
         rows.append(row)
@@ -405,18 +415,21 @@ def _edge(raws: list[_Raw], cols: int) -> tuple[int, set[int]]:
     And the blocks with a row that only the terminal wrapped (a warning of the runtime's, a long
     address): those say nothing of where the program wraps the others.
     """
-    rows = [(len(raw.text), raw.block) for raw in raws if raw.kind in _WRAPPED]
+    rows = [(raw.traits.columns, raw.block) for raw in raws if raw.kind in _WRAPPED]
     unwrapped = {block for size, block in rows if size > cols}
     widest = max((size for size, block in rows if block not in unwrapped), default=0)
     return (widest if widest >= cols - 12 else cols), unwrapped
 
 
-def _joint(before: str, traits: _Traits, edge: int, *, sure: bool) -> str | None:
+def _joint(before: _Traits, traits: _Traits, edge: int, *, sure: bool) -> str | None:
     """See ``Row.joins``. ``sure``: prose that wraps at ``edge``, also within what looks live."""
-    begins = traits.begins and not (sure and traits.directive)
-    if begins or not traits.word or len(before) + 1 + traits.word <= edge:
+    if traits.begins and not (sure and traits.directive) or not traits.word:
         return None
-    inside_word = len(before) >= edge - 1 and " " not in before.strip()
+    if traits.unspaced and _UNSPACED.match(before.text[-1]):  # broken anywhere, at the edge alone
+        return "" if before.columns + traits.unspaced > edge else None
+    if before.columns + 1 + traits.word <= edge:
+        return None
+    inside_word = before.columns >= edge - 1 and " " not in before.text.strip()
     return "" if inside_word else " "
 
 

@@ -126,6 +126,14 @@ def test_what_a_profile_knows_for_work_holds_a_message_though_it_never_changes()
     assert program.found == ["one two"]
 
 
+def test_words_that_were_still_written_and_are_gone_when_it_goes_on_are_no_message() -> None:
+    program = Watched(Profile(busy=(re.compile("Generating"),)).screen)
+    program.shows("", "", "Generating")
+    program.shows("@relay:Bob look at `pars", "", "Generating", seconds=9)
+    program.shows(*(f"What follows, line {n}" for n in range(18)), "", "Generating")
+    assert program.found == []
+
+
 ROW = "@relay:Bob please look at the parser first and at the tests"
 
 

@@ -180,6 +180,20 @@ def test_a_word_longer_than_the_screen_is_joined_without_a_space() -> None:
     ]  # fmt: skip
 
 
+def test_chinese_and_japanese_are_broken_anywhere_and_joined_without_a_space() -> None:
+    read = rows(
+        "● @relay:Bob 請檢查解析器，然後看一下測試",  # broken before a mark that begins no row
+        "  吧。然後把結果寫進文件裡，並告訴我哪些測",
+        "  試還很慢。",
+        "  謝謝。",
+        "  請檢查解析器，看一下測試。使用 Python 寫",
+        "  file 裡的測試。",
+        cols=43,
+        cursor=9,
+    )
+    assert [row.joins for row in read] == [None, "", "", None, None, " "]
+
+
 def test_a_row_that_only_the_terminal_wrapped_does_not_hide_where_the_program_wraps() -> None:
     joins = [
         row.joins

@@ -474,7 +474,7 @@ def _add_trials(group: Parser) -> None:
     test.set_defaults(run=test_verb)
     runs = group.add_parser("runs", help="show its runs, the newest last")
     runs.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
-    runs.add_argument("--last", type=count, default=20, metavar="N", help="this many (20)")
+    runs.add_argument("--limit", type=count, default=20, metavar="N", help="this many (20)")
     runs.add_argument("--errors-only", action="store_true", help="only those that failed")
     runs.set_defaults(run=runs_verb)
 
@@ -547,7 +547,7 @@ def _print_test(answer: AutomationTestAnswer) -> None:
 
 def runs_verb(options: Any) -> int:
     """``relay automation runs``."""
-    fields = {"limit": options.last, "errors_only": options.errors_only}
+    fields = {"limit": options.limit, "errors_only": options.errors_only}
     with connect(Home.from_env()) as client:
         answer = client.request(AUTOMATION_RUNS, name=options.name, **fields, **output.speaker())
     rows, running = answer["rows"][::-1], answer["running"]
@@ -576,7 +576,7 @@ def runs_verb(options: Any) -> int:
         ]
         table.table(_RUNS_HEAD, cells, width=table.columns(), remarks=[_said(row) for row in rows])
     if answer["more"]:
-        output.note("older ones are left out: --last N shows more")
+        output.note("older ones are left out: --limit N shows more")
     if running is not None:
         since = table.when(running["started_ms"])
         output.note(f"it has been running for event {running['event'][-8:]} since {since}")

@@ -38,6 +38,7 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
+from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
 from relay.cli.output import only_ascii
@@ -201,6 +202,7 @@ class FullScreen:
             Layout(body, focused_element=prompt),
             key_bindings=self._keys(),
             style=STYLE,
+            color_depth=_colours(),
             input=ConsoleInput(sys.stdin),
             full_screen=True,
             mouse_support=True,
@@ -377,8 +379,12 @@ class FullScreen:
             self._state.say("")
         elif not self._panes.painted.read:
             self._turn(-step)  # what is asked is read before it is answered
-        elif choice := self._state.choice(self._buffer.text, step):
-            self._write(choice)
+        else:
+            # The arrows never pass over a choice that was not in sight.
+            seen = self._buffer.text or self._panes.painted.marked
+            if choice := self._state.choice(self._buffer.text, step if seen else 0):
+                self._state.follows = True
+                self._write(choice)
 
     def _turn(self, way: int) -> None:
         self._state.say("")  # such as that there is more to read; it takes room
@@ -525,6 +531,12 @@ class FullScreen:
                 sys.stdout.write("\n-- Enter: back to the console --")
                 sys.stdout.flush()
                 await _typed_line()
+
+
+def _colours() -> ColorDepth | None:
+    """All that an agent's screen has where the terminal says so; None: as prompt-toolkit does."""
+    exact = os.environ.get("COLORTERM") in ("truecolor", "24bit")
+    return ColorDepth.TRUE_COLOR if exact and not os.environ.get("NO_COLOR") else None
 
 
 def _put_away(line: Buffer, state: ConsoleState) -> None:

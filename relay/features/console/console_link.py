@@ -26,7 +26,7 @@ from relay.ui.watching import AsyncWatching
 Json = dict[str, Any]
 
 #: Messages that are shown from before the console was opened, and of a search.
-HISTORY_SHOWN, FOUND_MAX = 200, 200
+HISTORY_SHOWN = 200
 #: Seconds that the broker may take to say all that again, when the connection is back.
 RESTART = 5.0
 #: Between two looks at the screen that is shown, and when the agent shows none. Seconds.
@@ -165,7 +165,7 @@ class ConsoleLink:
     async def _find(self, words: str) -> None:
         self.state.say(f"searching for {words} …")
         self._changed(True)
-        answer = await self._client.request(HISTORY, grep=words, limit=FOUND_MAX, deadline=60.0)
+        answer = await self._client.request(HISTORY, grep=words, limit=HISTORY_SHOWN, deadline=60.0)
         rows: list[Json] = [dict(row) for row in answer["rows"] if row.get("ledger") != "agents"]
         self.state.search(words, rows)
         self.state.say("the newest are shown" if answer["more"] else "")

@@ -126,6 +126,8 @@ class ConsoleState:
         self.scrolled = 0
         #: Rows of the help or of an item that are above their page.
         self.page = 0
+        #: Whether a page of an item goes on to the choice that arrows have chosen.
+        self.follows = False
         #: What relay says to the person, one line, and whether it is a failure.
         self.notice = ""
         self.failed = False
@@ -422,7 +424,7 @@ class ConsoleState:
     def answer(self, item_id: str) -> None:
         """Show this item in full; what is typed answers it, and after it goes to its agent. "":
         none."""
-        self.answering, self.page = item_id, 0
+        self.answering, self.page, self.follows = item_id, 0, False
         name = visible(self.items[item_id]["agent"]) if item_id else ""
         if name in self.agents:
             self.chosen = name
@@ -462,7 +464,7 @@ class ConsoleState:
     def scroll(self, rows: int) -> None:
         """Up by so many rows of what can be scrolled, or down; at its end the traffic is live."""
         if self.answering or self.beside == "help":
-            self.page = max(0, self.page - rows)
+            self.page, self.follows = max(0, self.page - rows), False
             return
         if self.until is None and rows > 0:
             self.until = self.count

@@ -62,6 +62,15 @@ KEYS = (
     ("PgUp", "older"),
     ("^C", "leave"),
 )
+#: While an item is answered, which says itself how; and in the help.
+_KEYS_ITEM = (
+    ("^R", "next"),
+    ("^T", "its screen"),
+    ("/", "command"),
+    ("?", "help"),
+    ("^C", "leave"),
+)
+_KEYS_IN_HELP = (("↑↓", "scroll"), ("q", "back"))
 _KEYS_HELP = (
     ("↑ ↓", "choose an agent: what you type goes to it; or an answer"),
     ("Enter", "send what is typed; or else open what the agent asks, or its screen"),
@@ -114,15 +123,16 @@ class Painted:
     """The screen above the prompt. ``seen``: the ids of messages to the person that stand on it;
     ``at_end``: whether there is nothing more to scroll to, down and up; ``links``: what a click
     chooses, see ``link_at``; ``read``: whether an item's words stand there to their end, or were
-    scrolled away; ``pan_max`` and ``lift_max``: columns and rows of the agent's screen
-    that the pane has no room for; ``page_rows``: rows of a page of the help or of an item, 0 where
-    there are no pages."""
+    scrolled away; ``marked``: whether its choice that has the focus is in sight; ``pan_max`` and
+    ``lift_max``: columns and rows of the agent's screen that the pane has no room for;
+    ``page_rows``: rows of a page of the help or of an item, 0 where there are no pages."""
 
     rows: list[Row]
     seen: tuple[str, ...]
     at_end: tuple[bool, bool]
     links: tuple[tuple[str, str], ...]
     read: bool = True
+    marked: bool = True
     pan_max: int = 0
     lift_max: int = 0
     page_rows: int = 0
@@ -172,7 +182,7 @@ class _View:
         self.zone = zone
         self.seen: list[str] = []
         self.at_end = (False, True)
-        self.read = True
+        self.read = self.marked = True
         self.pan_max = self.lift_max = self.page_rows = 0
         self.links: list[tuple[str, str]] = []
         #: Stands for the older of many messages in a row between the same two that do not go on.
@@ -197,8 +207,9 @@ class _View:
             middle = self._narrow(room)
         rows = [*head, *middle[:room], *items, *bottom]
         seen, links = tuple(self.seen), tuple(self.links)
+        item = self.read, self.marked
         hidden = self.pan_max, self.lift_max, self.page_rows
-        return Painted(rows[: self.height], seen, self.at_end, links, self.read, *hidden)
+        return Painted(rows[: self.height], seen, self.at_end, links, *item, *hidden)
 
     def _linked(self, rows: list[Row], kind: str, name: str) -> list[Row]:
         """The rows, on which a click chooses this."""
@@ -239,7 +250,8 @@ class _View:
         room = self.width
         if self.height < LOW and state.answering in state.items and not state.notice:
             return []  # the rows are for the item
-        for key, meaning in KEYS:
+        shown_keys = _KEYS_ITEM if state.answering in state.items else KEYS
+        for key, meaning in _KEYS_IN_HELP if state.beside == "help" else shown_keys:
             shown = "Up/Dn" if key == "↑↓" and self.signs is ASCII else key
             need = len(shown) + len(meaning) + 3
             if need > room:
@@ -538,7 +550,7 @@ class _View:
             return rows[max(0, last - height) : last]
         words, end = rows[:-kept], rows[-kept:]
         if kept >= height - 1:
-            # The choices are paged, too. Once all is read, the one that is typed is in sight.
+            # The choices are paged, too. The one that arrows have chosen is in sight.
             pages, end = [row for row in rows if "".join(text for _, text in row).strip()], []
             words = [row for row in pages if not any(row is one for one in rows[-kept:])]
         else:
@@ -547,13 +559,18 @@ class _View:
         first = max(0, min(self.state.page, len(pages) - room))
         self.read = first + room >= len(words)
         mark = next((n for n, row in enumerate(pages) if _MARKED in row[0][0]), 0)
-        if self.read and self.state.typed and mark and not first <= mark < first + room:
+        if self.state.follows and mark and not first <= mark < first + room:
             first = min(mark, len(pages) - room)
+        self.marked = not mark or first <= mark < first + room
         left = max(0, len(pages) - room - first)
         self.at_end = (left == 0, first == 0)
+        return [*pages[first : first + room], self._more(left), *end][:height]
+
+    def _more(self, left: int) -> Row:
+        """Below a page: how many rows come after it."""
         down = "Dn" if self.signs is ASCII else "↓"
-        more = f"  {down} {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
-        return [*pages[first : first + room], [("class:dim", more)], *end][:height]
+        text = f"  {down} {left} more row{'s' * (left > 1)}" if left else "  PgUp: back up"
+        return [("class:dim", self._cut(text, self.width))]
 
     def _help(self, room: int) -> list[Row]:
         texts = help_texts(self.signs)
@@ -565,8 +582,7 @@ class _View:
         self.at_end = (left <= 0, first == 0)
         shown: list[Row] = [[("", f" {row}")] for row in rows[first : first + most]]
         if most < room:
-            more = f" PgDn: {left} more row{'s' * (left > 1)}" if left else " PgUp: back up"
-            shown.append([("class:dim", self._cut(f"{more}, q: back", self.width))])
+            shown.append(self._more(left))
         return self._filled(shown, room)
 
     # -- small things

@@ -30,7 +30,7 @@ Verbs = Mapping[str, str]
 OWN = {
     "send": ("NAME TEXT", "write to an agent, a channel or a person"),
     "reply": ("TEXT", "answer the last message that came to you, in its thread"),
-    "answer": ("[WHO] CHOICE", "answer what an agent asks; --all: approvals and held messages"),
+    "answer": ("[WHO] CHOICE", "answer a question; --all: approvals, held messages"),
     "cancel": ("ID", "withdraw a message that has not been delivered yet"),
     "interrupt": ("[NAME]", "stop what an agent is doing"),
     "screen": ("[NAME]", "look at an agent's screen, beside the traffic"),

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from relay.broker.client import check_person, connect
 from relay.cli import output, table
-from relay.cli.parser import BadValue, Options, Parser
+from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.agent_names import owner_name
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError, UsageError
@@ -313,8 +313,8 @@ def _set_status(home: Home, root: str, id: str, status: Status) -> None:
 
 
 _KINDS = tuple(str(kind) for kind in TraceKind)
-#: Records that are shown, and at most.
-_LAST, _LAST_MAX = 20, 5000
+#: Records that are shown.
+_LAST = 20
 
 
 def add_log(own: Parser) -> None:
@@ -324,7 +324,7 @@ def add_log(own: Parser) -> None:
     log.add_argument("--intent", metavar="ID", help="only what belongs to this intent")
     log.add_argument("--agent", metavar="NAME", help="only what this agent did")
     log.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"only {', '.join(_KINDS)}")
-    log.add_argument("--last", type=_count, metavar="N", help=f"only the last N ({_LAST})")
+    log.add_argument("--limit", type=count, metavar="N", help=f"only the last N ({_LAST})")
     log.gone("--html", "relay web shows the trace under Intents; --json prints all of each record")
     log.add_argument("--json", action="store_true", help="print the records as JSON")
     log.set_defaults(run=_log)
@@ -332,12 +332,6 @@ def add_log(own: Parser) -> None:
     verify = own.add_parser("verify", help=text)
     verify.add_argument("--json", action="store_true", help="print JSON")
     verify.set_defaults(run=_verify)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= _LAST_MAX:
-        raise BadValue(f"give a number from 1 to {_LAST_MAX}")
-    return int(text)
 
 
 def governed_project() -> str:
@@ -357,7 +351,7 @@ def _log(options: Any) -> int:
     from relay.features.governance.trace_records import trace_line
 
     root = governed_project()
-    kept: deque[Json] = deque(maxlen=options.last or _LAST)
+    kept: deque[Json] = deque(maxlen=options.limit or _LAST)
     matching = 0
     with closing(GovernanceStore.open(Home.from_env())) as store:
         for _, record in Trace(root, store).records():
@@ -369,7 +363,7 @@ def _log(options: Any) -> int:
         return 0
     _print(list(map(trace_line, kept)))
     if left_out := matching - len(kept):
-        output.note(f"{left_out} older ones are left out: --last N shows more")
+        output.note(f"{left_out} older ones are left out: --limit N shows more")
     return 0
 
 

@@ -27,7 +27,7 @@ from relay.agents.qwen import source as qwen
 from relay.agents.structured_source import object_in, text_in
 from relay.broker.client import connect
 from relay.cli import output
-from relay.cli.parser import Options, Parser
+from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core import sqlite
 from relay.core.errors import EXIT_NOT_FOUND, RelayError, UsageError
@@ -82,7 +82,7 @@ def add(verbs: Parser) -> None:
     )
     parser.add_argument("words", nargs="+", metavar="WORDS", help="all in one message, in any case")
     parser.add_argument("--agent", choices=tuple(_HISTORIES), help="only that agent's")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="conversations (20)")
+    parser.add_argument("--limit", type=count, default=20, metavar="N", help="conversations (20)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=search_verb)
 
@@ -90,8 +90,6 @@ def add(verbs: Parser) -> None:
 def search_verb(options: Options) -> int:
     """``relay search``: 3 when nobody said it."""
     limit: int = options.limit
-    if limit < 1:
-        raise UsageError("--limit is a number from 1 on")
     words = [word.casefold() for text in options.words for word in text.split()]
     if not words:
         raise UsageError("say what to search for", hint="relay search WORDS")
@@ -151,12 +149,14 @@ def _report(rows: list[dict[str, object]], more: bool, counts: Counts, options: 
         at_ms, number = row["created_ms"], row["messages"]
         assert isinstance(at_ms, int)
         times = f", {number} messages" if number != 1 else ""
-        output.data(f"{row['kind']}  {row['cwd'] or '?'}  {age(now_ms - at_ms)} ago{times}")
+        where = f"  {row['cwd'] or '?'}  {age(now_ms - at_ms)} ago{times}"
+        output.toned([(str(row["kind"]), "name"), (where, "")])
         output.data(f"  {row['snippet']}")
         if row["resume"]:
             output.data(f"  {row['resume']}")
     if not rows:
         output.note(f"nothing found in {counts.files} files of {', '.join(_HISTORIES)}")
+        output.note("relay history --grep TEXT searches the messages between agents")
     if more:
         output.note("there are more: --limit N shows N, --agent only one agent's")
     for problem in counts.problems[:TOLD_MAX]:

@@ -200,7 +200,7 @@ def test_runs_are_shown_with_their_errors_and_logs(relay: Run, tmp_path: Path) -
     assert "failed" in bad and "nothing, disabled itself" in good
     assert why.lstrip().startswith("ZeroDivisionError: division by zero (line 3); ")
     assert log.strip() == "INFO: saw good"
-    assert "saw good" in relay("automation", "runs", "codes", "--last", "1").stdout
+    assert "saw good" in relay("automation", "runs", "codes", "--limit", "1").stdout
     [row] = shown(relay, "runs", "codes", "--errors-only")
     assert row["error"].startswith("ZeroDivisionError") and "saw bad" in row["log"]
     assert "it disabled itself" in relay("automation", "list").stdout

@@ -129,8 +129,9 @@ def test_in_few_rows_a_question_is_read_to_its_end_page_by_page(state: ConsoleSt
             break
         state.scroll(-painted.page_rows)
     state.page = 0
-    assert not paint(state, 20, 4, NOW).read
-    state.page, state.typed = 1, "2"  # the words are read: the choice that is typed is in sight
+    first = paint(state, 20, 4, NOW)
+    assert not first.read and not first.marked  # its first choice has the focus, and is not there
+    state.page, state.typed, state.follows = 1, "2", True  # the choice of the arrows is in sight
     assert any("> 2  No" in row for row in shown(state, 20, 4))
     for text in ("Bash command", "rm -rf build", "Do you want to", "1  Yes", "2  No"):
         assert any(text in row for row in read), text

@@ -178,7 +178,7 @@ def test_the_log_tells_the_story_in_order(relay: Run, logged: Path) -> None:
         relay("intent", "log", "--agent", "Bob", "--kind", "mutation", "--json").stdout
     )
     assert (row["tool_name"], row["files"][0]["path"]) == ("Edit", "src/a.py")
-    shown = relay("intent", "log", "--intent", "INT-1", "--last", "1")
+    shown = relay("intent", "log", "--intent", "INT-1", "--limit", "1")
     assert len(shown.stdout.splitlines()) == 2 and "2 older ones are left out" in shown.stderr
 
 
