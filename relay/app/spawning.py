@@ -34,7 +34,6 @@ from relay.config.spawned_agents import (
     spawned,
 )
 from relay.core import files
-from relay.core.agent_names import valid_name
 from relay.core.child_process import kill_below, python
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
 from relay.core.json_text import dumps
@@ -87,8 +86,6 @@ def spawn(
     wait. Raises NameTaken, UsageError, CannotRun, RelayError with what it showed when it ends
     before, Timeout when it runs but is not ready.
     """
-    if not valid_name(wanted.name):
-        raise UsageError(f"{wanted.name!r} cannot be an agent's name")
     if not os.path.isdir(wanted.cwd):
         raise UsageError(f"there is no folder {wanted.cwd}")
     emulator_library.check(os.path.join(home.root, "cache"))

@@ -310,7 +310,7 @@ def _no_session(member: Member) -> RelayError:
         )
     else:
         why = f"{member.name} is not running"
-        hint = f"relay wrap --name {member.name} COMMAND starts it"
+        hint = f"relay resume {member.name} starts it again"
     return RelayError(why, hint=hint, code="no_session")
 
 

@@ -288,7 +288,7 @@ def answer_verb(options: Options) -> int:
     if why := left_out(_elsewhere(one, machine) for one in left):
         output.note(f"{visible(why)}; answer each by itself: relay items")
     elif not answers:
-        output.note("nothing is held" if options.held else "nothing asks for yes or no")
+        output.note("nothing is held" if options.held else "no approval or held message waits")
     return 0
 
 

@@ -66,9 +66,7 @@ def add(verbs: Parser) -> None:
         offers="names",
         help="only these agents, even if they ended",
     )
-    back.add_argument(
-        "--yes", action="store_true", help="do not ask about agents that an agent started"
-    )
+    back.add_argument("--yes", action="store_true", help="start what relay would ask about")
     back.add_argument("--json", action="store_true", help="print JSON")
     back.set_defaults(run=resume_verb)
     end = verb(verbs, "release", "relay release Bob Carol\n  relay release --all --now")
@@ -186,6 +184,9 @@ def _bring_back(home: Home, chosen: dict[str, Spawn], rows: dict[str, Json], *, 
     from concurrent.futures import as_completed  # slow to import, and only here
 
     worst = 0
+    folders = {wanted.cwd for wanted in chosen.values()}
+    for line in dict.fromkeys(line for cwd in sorted(folders) for line in notices(home, cwd)):
+        output.note(f"relay: {line}")
     progress = Rows(sys.stderr, dict.fromkeys(chosen, "starting"), wanted=not quiet)
     with starting(_AT_ONCE) as pool, progress:
         starts = {pool.submit(bring_back, home, one): one for one in chosen.values()}

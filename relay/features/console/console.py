@@ -116,6 +116,8 @@ class _Panes(UIControl):
         self.height = height
         now_ms, zone = time.time_ns() // 1_000_000, time.localtime().tm_gmtoff
         self.painted = paint(self._state, width, height, now_ms, self._signs, zone)
+        # Many steps of the wheel come at once, and may have gone beyond the end.
+        self._state.page, self._state.scrolled = self.painted.above, self.painted.below
         rows = self.painted.rows
 
         def line(n: int) -> StyleAndTextTuples:
@@ -445,7 +447,7 @@ class FullScreen:
             if not buffer.text:
                 self._turn(-1)
                 return False
-            state.say("read it to its end first: PgDn", failed=True)
+            state.say("read it to its end first: Enter or PgDn", failed=True)
             # A choice is typed again after that; more than one is not.
             return not state.is_choice(buffer.text)
         if state.answering in state.items and not buffer.text.strip():

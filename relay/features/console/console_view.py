@@ -125,7 +125,9 @@ class Painted:
     chooses, see ``link_at``; ``read``: whether an item's words stand there to their end, or were
     scrolled away; ``marked``: whether its choice that has the focus is in sight; ``pan_max`` and
     ``lift_max``: columns and rows of the agent's screen that the pane has no room for;
-    ``page_rows``: rows of a page of the help or of an item, 0 where there are no pages."""
+    ``page_rows``: rows of a page of the help or of an item, 0 where there are no pages;
+    ``above`` and ``below``: the state's ``page`` and ``scrolled``, no farther than there is
+    something."""
 
     rows: list[Row]
     seen: tuple[str, ...]
@@ -136,6 +138,8 @@ class Painted:
     pan_max: int = 0
     lift_max: int = 0
     page_rows: int = 0
+    above: int = 0
+    below: int = 0
 
     def link_at(self, x: int, y: int) -> tuple[str, str]:
         """What a click chooses there: "agent" and its name, "item" and its id, "choice" and its
@@ -184,6 +188,7 @@ class _View:
         self.at_end = (False, True)
         self.read = self.marked = True
         self.pan_max = self.lift_max = self.page_rows = 0
+        self.above, self.below = state.page, state.scrolled
         self.links: list[tuple[str, str]] = []
         #: Stands for the older of many messages in a row between the same two that do not go on.
         text = f"  {signs.more} and others before it (^X shows each)"
@@ -208,7 +213,7 @@ class _View:
         rows = [*head, *middle[:room], *items, *bottom]
         seen, links = tuple(self.seen), tuple(self.links)
         item = self.read, self.marked
-        hidden = self.pan_max, self.lift_max, self.page_rows
+        hidden = self.pan_max, self.lift_max, self.page_rows, self.above, self.below
         return Painted(rows[: self.height], seen, self.at_end, links, *item, *hidden)
 
     def _linked(self, rows: list[Row], kind: str, name: str) -> list[Row]:
@@ -467,8 +472,8 @@ class _View:
                 text += ".\nStart an agent in another terminal: relay wrap --name Bob -- claude"
                 text += "\nOr without one, from here: /spawn Bob -- claude"
             return [[("class:dim", row)] for row in wrapped(text, width, indent=" ")][:height]
-        scrolled = min(self.state.scrolled, max(0, len(rows) - height))
-        return rows[scrolled : scrolled + height][::-1]
+        first = self.below = min(self.state.scrolled, max(0, len(rows) - height))
+        return rows[first : first + height][::-1]
 
     def _line(self, line: TrafficLine, width: int) -> list[Row]:
         state = self.state
@@ -556,7 +561,7 @@ class _View:
         else:
             pages = words
         room = self.page_rows = max(1, height - len(end) - 1)
-        first = max(0, min(self.state.page, len(pages) - room))
+        first = self.above = max(0, min(self.state.page, len(pages) - room))
         self.read = first + room >= len(words)
         mark = next((n for n, row in enumerate(pages) if _MARKED in row[0][0]), 0)
         if self.state.follows and mark and not first <= mark < first + room:
@@ -577,7 +582,7 @@ class _View:
         rows = [part for text in texts for part in wrapped(text, self.width - 1, indent="    ")]
         most = room if len(rows) <= room else max(1, room - 1)
         self.page_rows = most
-        first = max(0, min(self.state.page, len(rows) - most))
+        first = self.above = max(0, min(self.state.page, len(rows) - most))
         left = len(rows) - first - most
         self.at_end = (left <= 0, first == 0)
         shown: list[Row] = [[("", f" {row}")] for row in rows[first : first + most]]

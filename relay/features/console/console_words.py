@@ -171,7 +171,7 @@ def _answer(rest: str, first: str, more: str, state: ConsoleState) -> BrokerRequ
         ids = [id_ for id_, item in state.items.items() if is_yes_or_no(item)]
         left = visible(left_out(state.items.values()))
         if not ids:
-            raise NotFound("nothing asks for yes or no", hint=f"{left}: ^R" if left else "")
+            raise NotFound("no approval or held message waits", hint=f"{left}: ^R" if left else "")
         return BrokerRequest(ITEM_ANSWER, {"id": ids, "choice": more}, left)
     if named is not None:
         return _about(named, more)

@@ -128,6 +128,8 @@ def test_in_few_rows_a_question_is_read_to_its_end_page_by_page(state: ConsoleSt
         if painted.at_end[0]:
             break
         state.scroll(-painted.page_rows)
+    state.page = 99
+    assert paint(state, 20, 5, NOW).above < 9  # many steps at once go no farther than its end
     state.page = 0
     first = paint(state, 20, 4, NOW)
     assert not first.read and not first.marked  # its first choice has the focus, and is not there
