@@ -190,17 +190,20 @@ def _too_long(seconds: float) -> Timeout:
 
 def page(path: str, *, before: int | None, limit: int, text: str = "") -> tuple[list[Row], bool]:
     """The newest ``limit`` deliveries of messages before the event with that number, the newest
-    first, each with ``seq``; and whether there are more. ``text`` is in the body, in any case, or
-    is who it is from or for."""
+    first, each with ``seq``; and whether there are more. ``text`` is in the body or in an answer,
+    in any case, or is who it is from or for."""
     where, values = ["e.kind = 'message'"], list[object]()
     if before is not None:
         where.append("e.seq < ?")
         values.append(before)
     if text:
         where.append(
-            f"(instr(lower(e.body), lower(?)) OR {SENDER} = ? COLLATE NOCASE OR d.recipient = ?)"
+            f"(instr(lower(e.body), lower(?)) OR {SENDER} = ? COLLATE NOCASE OR d.recipient = ?"
+            " OR e.seq IN (SELECT m.event FROM agent_messages m JOIN agent_messages a"
+            "  ON a.turn = m.turn AND a.role = 'assistant' AND instr(lower(a.content), lower(?))"
+            "  WHERE m.role = 'user'))"
         )
-        values += [text] * 3
+        values += [text] * 4
     found = query(
         path,
         f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
@@ -209,6 +212,24 @@ def page(path: str, *, before: int | None, limit: int, text: str = "") -> tuple[
         params=values,
     )
     return [{**message_row(row), "seq": row[0]} for row in found.rows], found.more
+
+
+def answers(path: str, ids: Sequence[str]) -> list[Row]:
+    """What agents said last in the turns that answer these messages: {asked (the newest message
+    that it answers), from, to, body, created_ms}."""
+    found = query(
+        path,
+        f"SELECT max(e.seq), e.id, s.persona, {SENDER}, a.content, a.created_ms"
+        " FROM events e JOIN agent_messages m ON m.event = e.seq AND m.role = 'user'"
+        " JOIN agent_turns t ON t.id = m.turn JOIN agent_sessions s ON s.id = m.session"
+        " JOIN agent_messages a ON a.seq = (SELECT max(seq) FROM agent_messages"
+        "  WHERE turn = t.id AND role = 'assistant' AND content <> '')"
+        f" WHERE e.id IN ({','.join('?' * len(ids))}) AND s.persona NOT NULL GROUP BY t.id",
+        EVENTS_MAX,
+        params=ids,
+    )
+    names = ("asked", "from", "to", "body", "created_ms")
+    return [dict(zip(names, row[1:], strict=True)) for row in found.rows]
 
 
 def hooks_on_the_way(path: str, id_: str, agents: list[str], until_ms: int) -> list[Row]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.ledger import reading
+from relay.ledger import agent_ledger, reading
 from relay.ledger.store import Ledger
+from relay.protocol.turns import TurnResult, TurnState
 
 PATH = "ledger.db"
 
@@ -49,6 +50,23 @@ def test_pages_go_back_from_the_newest(path: str) -> None:
     rows, more = reading.page(path, before=3, limit=3)
     assert [row["id"] for row in rows] == ["M2", "M1"]
     assert not more
+
+
+def test_an_answer_belongs_to_the_newest_message_that_its_turn_answers(path: str) -> None:
+    ledger = Ledger(path)
+    ledger.begin()
+    session = agent_ledger.session_of(ledger, "Bob", "main", 1)
+    for turn, events, text in (("T1", (1, 3), "Both done."), ("T2", (5,), "")):
+        asked = [agent_ledger.TurnPrompt(event, "x", 1) for event in events]
+        ended = TurnResult(TurnState.COMPLETED, text)
+        agent_ledger.add_turn(ledger, session, turn, asked, ended, started_ms=1, now_ms=9_000)
+    ledger.commit()
+    ledger.close()
+    answer = {"asked": "M3", "from": "Bob", "to": "Alice", "body": "Both done."}
+    assert reading.answers(path, ["M1", "M3", "M5"]) == [answer | {"created_ms": 9_000}]
+    assert reading.answers(path, ["M2"]) == []
+    rows, _ = reading.page(path, before=None, limit=9, text="BOTH done")
+    assert [row["id"] for row in rows] == ["M3", "M1"]
 
 
 @pytest.mark.parametrize(

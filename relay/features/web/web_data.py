@@ -137,7 +137,12 @@ class WebData:
         rows, more = await asyncio.to_thread(
             reading.page, self._home.ledger, before=before, limit=PAGE, text=text
         )
-        return {"messages": [_short(row) for row in rows], "more": more}
+        ids = list({row["id"] for row in rows})
+        answers = await asyncio.to_thread(reading.answers, self._home.ledger, ids)
+        found = {"messages": rows, "answers": answers}
+        return {name: [_short(row) for row in some] for name, some in found.items()} | {
+            "more": more
+        }
 
     async def _message(self, fields: Json) -> Json:
         message = (await self._client.request(SHOW, id=str(fields.get("id"))))["message"]

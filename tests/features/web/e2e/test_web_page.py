@@ -290,6 +290,23 @@ def test_messages_of_a_flood_that_are_held_are_one_line(browser: Browser) -> Non
         assert page.locator(".message").count() == 4
 
 
+def test_an_answer_stands_among_the_messages_and_leads_to_its_question(browser: Browser) -> None:
+    now_ms = int(time.time() * 1000)
+    told = team_rows(now_ms)
+    answer = {"asked": "M29", "from": "Alice", "to": "Erin", "body": "All of them pass."}
+    source = FakeSource(told | {"answers": [answer | {"created_ms": now_ms - 30_000}]})
+    source.answers = team_answers(now_ms)
+    turn = {"what": "turn", "agent": "Erin", "ids": ["M28"], "at_ms": now_ms, "text": "Mine too."}
+    with served(source) as server, opened(browser, server.link, 1200) as page:
+        page.wait_for_selector(".message:last-child:has-text('All of them pass.')")
+        source.tell(turn)
+        page.click(".message:last-child:has-text('Mine too.')")
+        page.wait_for_selector("#detail :text('What happened to it')")
+        assert source.asked[-1] == ("message", {"id": "M28"})
+        head = page.locator(".message .head").last.inner_text()
+        assert head.split()[1:] == ["Erin", "→", "Dave", "answer"]
+
+
 def test_the_person_writes_to_several_and_filters_agents_by_state(browser: Browser) -> None:
     source = FakeSource(team_rows(int(time.time() * 1000)))
     source.answers = team_answers(NOW)
@@ -397,6 +414,8 @@ def team_rows(now_ms: int) -> dict[str, Any]:
         {"name": "Gil@server", "here": True, "seen_ms": now_ms},
         {"name": "Hal@vps", "here": False, "seen_ms": now_ms - 7_200_000},
     ]
+    answers = [{"asked": "M29", "from": "Alice", "to": "Erin", "body": "They pass."}]
+    told |= {"answers": [one | {"created_ms": now_ms} for one in answers]}
     return told | {"waiting": waiting_words(items), "elsewhere": elsewhere}
 
 
