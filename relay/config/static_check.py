@@ -266,7 +266,7 @@ def _items(table: ast.expr | None) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _stub(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Callable[..., object]:
-    """A function with this signature that does nothing; a generator stays one."""
+    """A function with this signature that does nothing."""
     nothing = ast.Constant(None)
     arguments = node.args
     bare = ast.arguments(

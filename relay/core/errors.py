@@ -173,11 +173,19 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 #: Letters of a word that are compared: no name is longer, and what agents say may be.
 _LONGEST = 100
+#: Letters from the first slip to the last: the broker has no time for more, with many names.
+_BETWEEN = 24
 
 
 def slips(word: str, other: str) -> int:
     """How many slips of a finger make ``other`` of ``word``: a letter left out, typed in addition
     or typed wrongly, or two that have changed places."""
+    while word and other and word[0] == other[0]:
+        word, other = word[1:], other[1:]
+    while word and other and word[-1] == other[-1]:
+        word, other = word[:-1], other[:-1]
+    if (longer := max(len(word), len(other))) > _BETWEEN:
+        return longer
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(word, 1):

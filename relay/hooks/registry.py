@@ -339,6 +339,8 @@ def _specificity(glob: str) -> tuple[int, int, int]:
 
 def split_pattern(key: str) -> tuple[str, str]:
     """``deploy`` -> (deploy, *); ``deploy:prod-*`` -> (deploy, prod-*). Unchecked."""
+    if not isinstance(key, str):  # a file has whatever its author writes
+        return key, "*"
     namespace, colon, target = key.removeprefix("@").partition(":")
     return namespace, target if colon else "*"
 

@@ -291,6 +291,7 @@ def test_check_finds_the_same_mistakes_without_running(
         ("patterns = 5", "patterns must be a dictionary, not int"),
         ("config = {'hooks': ()}", "hooks must be a dictionary, not tuple"),
         ("from relay import Relay\nr = Relay()\n@r.route(kind=1)\ndef f(): ...", "'kinds'"),
+        ("from relay import Relay\nr = Relay()\n@r.pattern(5)\ndef f(): ...", "namespace"),
     ],
 )
 def test_check_sees_what_stands_in_the_file(relay: Verb, text: str, why: str) -> None:

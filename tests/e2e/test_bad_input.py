@@ -67,7 +67,7 @@ def test_an_agent_whose_command_is_no_text_is_reached_and_control_bytes_arrive_h
     with wrapped([*python(ECHO), os.fsdecode(b"caf\xe9")], name="Bob") as bob:
         wait_registered("Bob")
         [row] = relay_json("agents")
-        assert row["command"].endswith(" caf\ufffd")
+        assert row["command"].endswith(" 'caf\ufffd'")
         relay("send", "Bob", "-", "--wait=30", stdin="a\x1b[201~b\x07c\x00d\x03e")
         got = bob.wait_for("GOT Relay message [^\n]*")[0]
         assert "a␛[201~b" in got and "\x1b" not in got and "\x03" not in got

@@ -34,7 +34,7 @@ from relay.core.errors import ConfigError, RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.automations.definition import Principal
-from relay.features.personas.worker import STATE_MAX
+from relay.features.personas.worker import LINE_MAX, STATE_MAX
 from relay.ledger import reading, search_index
 from relay.protocol.turns import TurnRequest, TurnResult, TurnState
 
@@ -48,8 +48,6 @@ WORDS_MAX = 16
 KEY_MAX = 256
 #: Questions of one run, and characters of one.
 CALLS_MAX, PROMPT_MAX = 20, 256 * 1024
-#: Bytes of a line of the program's process.
-_LINE_MAX = 32 * 1024 * 1024
 #: Of an answer that is not JSON, what the model is shown of it.
 _SHOWN_MAX = 2000
 _TOLD = (
@@ -303,7 +301,7 @@ class LanguageModel:
             ours.sendall(json_text.dumps(request.to_json()).encode() + b"\n")
             ended = None
             with ours.makefile("rb") as lines:
-                while ended is None and (line := lines.readline(_LINE_MAX)):
+                while ended is None and (line := lines.readline(LINE_MAX)):
                     told = json_text.loads(line.decode())
                     if told.pop("tell", None) == "ended":
                         ended = TurnResult.from_json(told)

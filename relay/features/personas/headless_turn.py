@@ -44,6 +44,7 @@ from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.session import GovernedAgent, project_opener
 from relay.features.governance.start import git_environment
 from relay.features.personas.settings import PersonaSpec, parse_persona
+from relay.features.personas.worker import LINE_MAX
 from relay.protocol.turns import (
     ALIVE_EVERY,
     CALLS_MAX,
@@ -59,8 +60,6 @@ from relay.session.session_events import EventQueue
 from relay.session.tool_hooks import NoHooks, ToolHookEndpoint
 from relay.session.turn_report import PermissionGate
 
-#: Bytes of a line from the broker: a prompt whose every byte is escaped.
-LINE_MAX = 32 * 1024 * 1024
 #: Characters of the reason why a turn did not complete.
 REASON_MAX = 500
 #: Seconds that the broker may take to say what is to be done.
