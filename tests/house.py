@@ -27,7 +27,7 @@ RATCHETS = {
     "constructors": 0,
     "callbacks": 113,
     "cycles": 0,
-    "limits": 521,
+    "limits": 519,
     "words": 44,
 }
 
