@@ -440,7 +440,9 @@ class AiderSource(StructuredSource):
         events: list[SourceEvent] = []
         # The terminal's mode and the history are ahead of the screen, which alone tells of Ctrl-C.
         shown = ended(rows, prompting=self._prompting)
-        if self.saved.answer is not None and now - self._since >= (SETTLE if shown else LAG):
+        # Where it still works the screen may yet show that the answer was broken off.
+        over = now - self._since >= (SETTLE if shown else LAG) and (shown or state != "busy")
+        if self.saved.answer is not None and over:
             events += self._complete(aborted=self._broken())
             if self._trouble:
                 events += self._error()

@@ -98,6 +98,9 @@ def test_an_answer_is_not_complete_while_it_is_written() -> None:
     heard.read(["ASSISTANT two"])
     heard.look("busy", away=True)
     assert heard.texts() == []  # the screen may lag behind, and show that it was broken off
+    heard.now += 60
+    heard.look("busy", away=True)
+    assert heard.texts() == []
     shown = [*rows("busy"), "Tokens: 1.2k sent, 3 received."]
     heard.events += heard.source.terminal(True, shown, heard.now)
     assert heard.texts() == ["one\ntwo"]
