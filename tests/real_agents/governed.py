@@ -215,7 +215,7 @@ class GovernedProject:
 
     def log(self, kind: str = "") -> list[dict[str, Any]]:
         """The trace as ``relay intent log`` has it, oldest first."""
-        rows: list[dict[str, Any]] = relay_json("intent", "log", "--last", "100")
+        rows: list[dict[str, Any]] = relay_json("intent", "log", "--limit", "100")
         return [row for row in rows if kind in ("", row["kind"])]
 
 
