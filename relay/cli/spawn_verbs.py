@@ -139,7 +139,7 @@ def resume_verb(options: Any) -> int:
         how = "Start it, as yours?"
         if not is_known and record_of(home, wanted.name) is None:
             by = "ran in your own terminal"
-            how = "Start it in one of its own, with no option of relay wrap but --role?"
+            how = "Start it in one of its own (of relay wrap's options, only --role is kept)?"
         if wanted.parent:
             by = f"was started by the agent {wanted.parent}"
         # Of a helper by its name only: it would be below that agent no longer.
